@@ -1,0 +1,1 @@
+//! libterrace.so: page transactions inside the managed program.

@@ -1,0 +1,1 @@
+//! Hint faults from the kernel's own scanner, through eBPF.

@@ -1,0 +1,1 @@
+//! Configuration and machine descriptions: raw TOML to checked values.

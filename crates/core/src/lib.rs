@@ -1,0 +1,1 @@
+//! Words of the domain: addresses, page sizes, nodes, tiers, time.

@@ -1,0 +1,1 @@
+//! Movers: how pages change their node.

@@ -1,0 +1,1 @@
+//! The pure engine and the policies: events in, actions out.

@@ -1,0 +1,1 @@
+//! Messages between supervisor, agent and command line, versioned.

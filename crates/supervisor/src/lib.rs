@@ -1,0 +1,1 @@
+//! Wires trackers, policy and movers together for one run.

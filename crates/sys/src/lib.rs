@@ -1,0 +1,1 @@
+//! Every kernel interface Terrace uses, one file each.

@@ -1,0 +1,1 @@
+//! Trackers: what is accessed, from which source.

@@ -1,0 +1,1 @@
+//! Access patterns of the benchmark programs.

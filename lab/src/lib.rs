@@ -1,0 +1,1 @@
+//! The emulated tiered machine: boot, measure, compare.

@@ -1,0 +1,2 @@
+//! Developer tasks: dependency check, set-up.
+fn main() {}

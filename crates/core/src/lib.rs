@@ -1,1 +1,27 @@
-//! Words of the domain: addresses, page sizes, nodes, tiers, time.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Words of the domain, shared by every crate: time, addresses, pages, nodes, tiers.
+//!
+//! Units: time is nanoseconds of one monotonic clock ([`Nanos`]), memory is bytes, pages are
+//! named by their first address and size ([`PageRef`]). Nothing here reads a clock, a file or the
+//! kernel; the crate builds on any operating system.
+#![forbid(unsafe_code)]
+
+mod address;
+mod parse;
+mod time;
+mod topology;
+
+pub use address::Addr;
+pub use address::PageRef;
+pub use address::PageSize;
+pub use address::Pid;
+pub use address::Range;
+pub use parse::ParseQuantityError;
+pub use parse::parse_bytes;
+pub use parse::parse_duration;
+pub use time::Nanos;
+pub use topology::NodeId;
+pub use topology::NodeInfo;
+pub use topology::NodeMemory;
+pub use topology::TierId;
+pub use topology::Tiers;

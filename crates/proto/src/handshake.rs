@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The first two messages of a connection.
+
+use thiserror::Error;
+
+/// Both sides must speak the same version; a supervisor refuses any other.
+pub const PROTOCOL_VERSION: u32 = 1;
+/// Size of [`Hello`] on the wire.
+pub const HELLO_BYTES: usize = 48;
+/// Size of [`Welcome`] on the wire.
+pub const WELCOME_BYTES: usize = 32;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"terrace\x01");
+
+/// What an agent can do, as bits of [`Hello::features`].
+pub mod features {
+    /// userfaultfd is open for kernel faults too, with MOVE and write protection.
+    pub const TRANSACTIONS: u64 = 1;
+    /// The kernel reports forks (needs `CAP_SYS_PTRACE`); else `pthread_atfork` quiesces.
+    pub const EVENT_FORK: u64 = 1 << 1;
+}
+
+/// Why a peer's first message was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum HandshakeError {
+    /// Not our protocol at all.
+    #[error("Peer does not speak the agent protocol (magic {0:#x})")]
+    Magic(u64),
+    /// Ours, of another version.
+    #[error(
+        "Peer speaks protocol version {peer}, this is {PROTOCOL_VERSION}: use the libterrace.so of the same build"
+    )]
+    Version {
+        /// The peer's version.
+        peer: u32,
+    },
+}
+
+/// The agent introduces itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hello {
+    /// Thread-group id of the program, in its own pid namespace.
+    pub pid: u32,
+    /// Bits of [`features`].
+    pub features: u64,
+    /// errno that kept transactions from working, 0 for none.
+    pub errno: u32,
+    /// Address range that holds the agent's own arenas: first byte.
+    pub arena_start: u64,
+    /// First byte behind the agent's arenas.
+    pub arena_end: u64,
+}
+
+impl Hello {
+    /// As sent.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HELLO_BYTES] {
+        let mut out = [0; HELLO_BYTES];
+        out[0..8].copy_from_slice(&MAGIC.to_ne_bytes());
+        out[8..12].copy_from_slice(&PROTOCOL_VERSION.to_ne_bytes());
+        out[12..16].copy_from_slice(&self.pid.to_ne_bytes());
+        out[16..24].copy_from_slice(&self.features.to_ne_bytes());
+        out[24..28].copy_from_slice(&self.errno.to_ne_bytes());
+        out[32..40].copy_from_slice(&self.arena_start.to_ne_bytes());
+        out[40..48].copy_from_slice(&self.arena_end.to_ne_bytes());
+        out
+    }
+
+    /// As received.
+    ///
+    /// # Errors
+    ///
+    /// Where the peer speaks something else.
+    pub fn decode(wire: &[u8; HELLO_BYTES]) -> Result<Self, HandshakeError> {
+        check(wire)?;
+        Ok(Self {
+            pid: u32_at(wire, 12),
+            features: u64_at(wire, 16),
+            errno: u32_at(wire, 24),
+            arena_start: u64_at(wire, 32),
+            arena_end: u64_at(wire, 40),
+        })
+    }
+}
+
+/// The supervisor's answer; the three descriptors travel with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Welcome {
+    /// Bytes of one ring in the memfd, header included.
+    pub ring_bytes: u64,
+    /// How many copy workers the agent shall start, at least 1.
+    pub copy_workers: u32,
+    /// How many pages one transaction batch may hold, at least 1.
+    pub batch_pages: u32,
+}
+
+impl Welcome {
+    /// As sent.
+    #[must_use]
+    pub fn encode(&self) -> [u8; WELCOME_BYTES] {
+        let mut out = [0; WELCOME_BYTES];
+        out[0..8].copy_from_slice(&MAGIC.to_ne_bytes());
+        out[8..12].copy_from_slice(&PROTOCOL_VERSION.to_ne_bytes());
+        out[12..16].copy_from_slice(&self.copy_workers.to_ne_bytes());
+        out[16..24].copy_from_slice(&self.ring_bytes.to_ne_bytes());
+        out[24..28].copy_from_slice(&self.batch_pages.to_ne_bytes());
+        out
+    }
+
+    /// As received.
+    ///
+    /// # Errors
+    ///
+    /// Where the peer speaks something else.
+    pub fn decode(wire: &[u8; WELCOME_BYTES]) -> Result<Self, HandshakeError> {
+        check(wire)?;
+        Ok(Self {
+            ring_bytes: u64_at(wire, 16),
+            copy_workers: u32_at(wire, 12),
+            batch_pages: u32_at(wire, 24),
+        })
+    }
+}
+
+fn check(wire: &[u8]) -> Result<(), HandshakeError> {
+    let magic = u64_at(wire, 0);
+    if magic != MAGIC {
+        return Err(HandshakeError::Magic(magic));
+    }
+    match u32_at(wire, 8) {
+        PROTOCOL_VERSION => Ok(()),
+        peer => Err(HandshakeError::Version { peer }),
+    }
+}
+
+fn u32_at(wire: &[u8], at: usize) -> u32 {
+    let mut raw = [0; 4];
+    raw.copy_from_slice(&wire[at..at + 4]);
+    u32::from_ne_bytes(raw)
+}
+
+fn u64_at(wire: &[u8], at: usize) -> u64 {
+    let mut raw = [0; 8];
+    raw.copy_from_slice(&wire[at..at + 8]);
+    u64::from_ne_bytes(raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hello_survives_the_wire_and_strangers_are_refused() {
+        let hello = Hello {
+            pid: 7,
+            features: 3,
+            errno: 1,
+            arena_start: 1 << 40,
+            arena_end: 1 << 41,
+        };
+        let mut wire = hello.encode();
+        assert_eq!(Hello::decode(&wire), Ok(hello));
+        wire[8] = 9;
+        assert_eq!(
+            Hello::decode(&wire),
+            Err(HandshakeError::Version { peer: 9 })
+        );
+        wire[0] = b'x';
+        assert!(matches!(
+            Hello::decode(&wire),
+            Err(HandshakeError::Magic(_))
+        ));
+    }
+
+    #[test]
+    fn welcome_survives_the_wire() {
+        let welcome = Welcome {
+            ring_bytes: 4096,
+            copy_workers: 2,
+            batch_pages: 64,
+        };
+        assert_eq!(Welcome::decode(&welcome.encode()), Ok(welcome));
+    }
+}

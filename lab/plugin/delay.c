@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * What a miss costs. All times are ticks of the host's time-stamp counter, whose rate is measured
+ * at start, and all are the machine's times multiplied by the dilation.
+ *
+ *   random line   latency of the node for this socket
+ *   stream line   the line after (or before) one of the last STREAMS missed lines of this vCPU:
+ *                 a hardware prefetcher has it on the way, so only its transfer is paid
+ *   both          plus the time until the node is free: every line keeps its node busy for
+ *                 line size / bandwidth, and requests queue behind each other
+ *   write-back    keeps the node busy, nobody waits for it
+ */
+#include "model.h"
+
+#include <time.h>
+#include <x86intrin.h>
+
+struct path paths[MAX_SOCKETS][MAX_NODES];
+double ticks_per_ns;
+
+/* Tick at which each node has served all it was asked for. */
+static struct {
+	uint64_t until;
+	uint64_t pad[7];
+} busy[MAX_NODES] __attribute__((aligned(64)));
+
+uint64_t clock_ticks(void)
+{
+	return __rdtsc();
+}
+
+static uint64_t monotonic_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
+}
+
+void delay_init(void)
+{
+	const struct timespec nap = { .tv_nsec = 50 * 1000 * 1000 };
+	uint64_t ns = monotonic_ns(), ticks = __rdtsc();
+
+	nanosleep(&nap, NULL);
+	ticks_per_ns = (double)(__rdtsc() - ticks) / (double)(monotonic_ns() - ns);
+
+	for (unsigned int s = 0; s < opt.sockets; s++) {
+		for (unsigned int n = 0; n < opt.nodes; n++) {
+			const double *in = opt.ns[s][n];
+			const double scale = opt.dilation * ticks_per_ns;
+
+			for (unsigned int w = 0; w < 2; w++) {
+				paths[s][n].latency[w] = (uint64_t)(in[w] * scale);
+				paths[s][n].line[w] = (uint64_t)(in[2 + w] * scale);
+				paths[s][n].stream[w] = (uint64_t)(in[4 + w] * scale);
+			}
+		}
+	}
+}
+
+unsigned int node_of(uint64_t phys)
+{
+	const uint64_t at = phys < (4ull << 30) ? phys : phys - (4ull << 30) + opt.below_4g;
+	unsigned int n = 0;
+
+	while (n + 1 < opt.nodes && at >= opt.end[n])
+		n++;
+	return n;
+}
+
+/* Takes the node's next free slot of `length` ticks; returns how long to wait for it. */
+static uint64_t reserve(unsigned int node, uint64_t now, uint64_t length)
+{
+	uint64_t until = __atomic_load_n(&busy[node].until, __ATOMIC_RELAXED), from;
+
+	do {
+		from = until > now ? until : now;
+	} while (!__atomic_compare_exchange_n(&busy[node].until, &until, from + length, true,
+					      __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+	return from - now;
+}
+
+static bool in_stream(struct vcpu *v, uint64_t line)
+{
+	for (unsigned int i = 0; i < STREAMS; i++) {
+		if (line - v->stream[i] + 1 <= 2) {	/* one before, same, one after */
+			v->stream[i] = line;
+			return true;
+		}
+	}
+	v->stream[v->next_stream++ % STREAMS] = line;
+	return false;
+}
+
+void delay_miss(struct vcpu *v, unsigned int node, uint64_t line, bool store, bool kernel)
+{
+	const uint64_t now = __rdtsc();
+	const struct path *path = &paths[v->socket][node];
+	const bool stream = in_stream(v, line);
+	const uint64_t queue = reserve(node, now, path->line[store]);
+	const uint64_t wait = queue + (stream ? path->stream[store] : path->latency[store]);
+	struct node_count *count = &v->node[node];
+
+	if (kernel) {
+		count->kload += !store;
+		count->kstore += store;
+	} else {
+		count->load += !store;
+		count->store += store;
+		count->stream += stream;
+	}
+	count->queue_ticks += queue;
+	count->delay_ticks += wait;
+	while (__rdtsc() - now < wait)
+		__builtin_ia32_pause();
+}
+
+void delay_writeback(struct vcpu *v, unsigned int node)
+{
+	v->node[node].writeback++;
+	reserve(node, __rdtsc(), paths[v->socket][node].line[1]);
+}

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Which guest instructions are watched, and the three magic ones that the guest steers with.
+ *
+ * Watched is user code as a whole, and of the kernel only what moves data in bulk (rep movs, rep
+ * stos), through its direct map: everything else the kernel does is already slower in the emulator
+ * than in reality, and must not be slowed again.
+ *
+ * A magic instruction is `nopl disp32(%rax,%rax,1)` (0f 1f 84 00 disp32), which does nothing on
+ * any processor. The displacement says what is asked: start watching, stop, or write a mark whose
+ * text is at %rax, %rdx bytes long. Starting and stopping throw away all translated code, so that
+ * nothing of the plugin is in the guest's way while it is off.
+ */
+#include "model.h"
+
+#include <string.h>
+
+#define MAGIC_START 0x7e55ace1u
+#define MAGIC_STOP 0x7e55ace2u
+#define MAGIC_MARK 0x7e55ace3u
+#define MARK_BYTES 240
+
+/* Debian's x86-64 direct map with four-level paging and no randomisation (nokaslr, la57=off). */
+#define DIRECT_MAP 0xffff888000000000ull
+#define DIRECT_MAP_BYTES (64ull << 40)
+#define USER_END (1ull << 47)
+
+PLUGIN_EXPORT int qemu_plugin_version = PLUGIN_API_VERSION;
+
+bool watching;
+static bool wanted;
+static qemu_plugin_id_t self;
+
+static void install(qemu_plugin_id_t id);
+
+/* The line is in the vCPU's small private cache: nothing more to do. */
+static inline bool l1_hit(struct vcpu *v, uint64_t vline)
+{
+	uint64_t *slot = &v->l1[(vline ^ vline >> 6 ^ vline >> 14) % L1_LINES];
+
+	if (likely(*slot == vline))
+		return true;
+	*slot = vline;
+	return false;
+}
+
+static inline void touch(struct vcpu *v, uint64_t phys, bool store, bool kernel)
+{
+	const uint64_t line = phys >> opt.line_shift;
+	uint64_t victim;
+	bool hit = llc_access(v->socket, line, store, &victim);
+
+	if (!kernel) {
+		v->access++;
+		v->hit += hit;
+	}
+	if (hit)
+		return;
+	if (victim != NO_LINE)
+		delay_writeback(v, node_of(victim << opt.line_shift));
+	delay_miss(v, node_of(phys), line, store, kernel);
+}
+
+static void user_access(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t vaddr, void *unused)
+{
+	struct vcpu *v = &vcpus[cpu];
+	struct qemu_plugin_hwaddr *hw;
+
+	(void)unused;
+	if (l1_hit(v, vaddr >> opt.line_shift))
+		return;
+	/* Asking QEMU about device memory can trip an assertion: user addresses only. */
+	if (unlikely(vaddr >= USER_END))
+		return;
+	hw = qemu_plugin_get_hwaddr(info, vaddr);
+	if (unlikely(!hw || qemu_plugin_hwaddr_is_io(hw)))
+		return;
+	touch(v, qemu_plugin_hwaddr_phys_addr(hw), qemu_plugin_mem_is_store(info), false);
+}
+
+/* `width` is the bytes one repetition moves. */
+static void kernel_bulk(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t vaddr, void *width)
+{
+	struct vcpu *v = &vcpus[cpu];
+	const bool store = qemu_plugin_mem_is_store(info);
+	struct qemu_plugin_hwaddr *hw;
+	uint64_t phys;
+
+	if (vaddr - DIRECT_MAP < DIRECT_MAP_BYTES) {
+		phys = vaddr - DIRECT_MAP;
+	} else if (vaddr < USER_END) {		/* copy_from_user, copy_to_user */
+		hw = qemu_plugin_get_hwaddr(info, vaddr);
+		if (!hw || qemu_plugin_hwaddr_is_io(hw))
+			return;
+		phys = qemu_plugin_hwaddr_phys_addr(hw);
+	} else {
+		return;
+	}
+	if (store)
+		v->node[node_of(phys)].kwrite_bytes += (uintptr_t)width;
+	else
+		v->node[node_of(phys)].kread_bytes += (uintptr_t)width;
+	if (!l1_hit(v, vaddr >> opt.line_shift))
+		touch(v, phys, store, true);
+}
+
+/* Bytes one repetition of a `rep movs` or `rep stos` moves; 0 for any other instruction. */
+static unsigned int bulk_width(const uint8_t *insn, size_t length)
+{
+	bool rep = false, rex_w = false, word = false;
+
+	for (size_t i = 0; i < length; i++) {
+		switch (insn[i]) {
+		case 0xf2: case 0xf3:
+			rep = true;
+			break;
+		case 0x66:
+			word = true;
+			break;
+		case 0x67: case 0x26: case 0x2e: case 0x36: case 0x3e: case 0x64: case 0x65:
+			break;
+		case 0x40 ... 0x4f:
+			rex_w = insn[i] & 8;
+			break;
+		case 0xa4: case 0xaa:
+			return rep ? 1 : 0;
+		case 0xa5: case 0xab:
+			return !rep ? 0 : rex_w ? 8 : word ? 2 : 4;
+		default:
+			return 0;
+		}
+	}
+	return 0;
+}
+
+static void on_reset(qemu_plugin_id_t id)
+{
+	watching = wanted;
+	if (watching) {
+		for (unsigned int i = 0; i < opt.vcpus; i++) {
+			memset(vcpus[i].l1, 0xff, sizeof(vcpus[i].l1));
+			memset(vcpus[i].stream, 0xff, sizeof(vcpus[i].stream));
+		}
+	}
+	install(id);
+	report_mark(watching ? "watch:on" : "watch:off");
+}
+
+static void magic_watch(unsigned int cpu, void *on)
+{
+	(void)cpu;
+	wanted = on != NULL;
+	if (wanted != watching)
+		qemu_plugin_reset(self, on_reset);
+}
+
+static uint64_t read_register(struct qemu_plugin_register *reg, GByteArray *buf)
+{
+	uint64_t value = 0;
+
+	g_byte_array_set_size(buf, 0);
+	if (reg && qemu_plugin_read_register(reg, buf) > 0)
+		memcpy(&value, buf->data, buf->len < 8 ? buf->len : 8);
+	return value;
+}
+
+/* %rax and %rdx, looked up on this vCPU's thread the first time they are needed. */
+static void find_registers(struct vcpu *v)
+{
+	GArray *all;
+
+	if (v->rax)
+		return;
+	all = qemu_plugin_get_registers();
+	for (unsigned int i = 0; all && i < all->len; i++) {
+		qemu_plugin_reg_descriptor *reg = (qemu_plugin_reg_descriptor *)(void *)all->data + i;
+
+		if (!strcmp(reg->name, "rax"))
+			v->rax = reg->handle;
+		else if (!strcmp(reg->name, "rdx"))
+			v->rdx = reg->handle;
+	}
+	if (all)
+		g_array_free(all, 1);
+}
+
+static void magic_mark(unsigned int cpu, void *unused)
+{
+	static __thread GByteArray *buf;
+	char name[MARK_BYTES + 1];
+	uint64_t at, length;
+
+	(void)unused;
+	if (!buf)
+		buf = g_byte_array_new();
+	find_registers(&vcpus[cpu]);
+	at = read_register(vcpus[cpu].rax, buf);
+	length = read_register(vcpus[cpu].rdx, buf);
+	if (at >= USER_END || length > MARK_BYTES)
+		return;
+	g_byte_array_set_size(buf, 0);
+	if (!qemu_plugin_read_memory_vaddr(at, buf, length))
+		return;
+	memcpy(name, buf->data, length);
+	name[length] = 0;
+	report_mark(name);
+}
+
+static void steer(struct qemu_plugin_insn *insn, const uint8_t *bytes)
+{
+	static const uint8_t prefix[4] = { 0x0f, 0x1f, 0x84, 0x00 };
+	uint32_t what;
+
+	if (memcmp(bytes, prefix, sizeof(prefix)))
+		return;
+	memcpy(&what, bytes + 4, sizeof(what));
+	if (what == MAGIC_START)
+		qemu_plugin_register_vcpu_insn_exec_cb(insn, magic_watch, CB_NO_REGS, &watching);
+	else if (what == MAGIC_STOP)
+		qemu_plugin_register_vcpu_insn_exec_cb(insn, magic_watch, CB_NO_REGS, NULL);
+	else if (what == MAGIC_MARK)
+		qemu_plugin_register_vcpu_insn_exec_cb(insn, magic_mark, CB_R_REGS, NULL);
+}
+
+static void on_translate(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
+{
+	const size_t n = qemu_plugin_tb_n_insns(tb);
+
+	(void)id;
+	for (size_t i = 0; i < n; i++) {
+		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
+		const bool user = qemu_plugin_insn_vaddr(insn) < USER_END;
+		uint8_t bytes[16] = { 0 };
+		size_t length;
+		unsigned int width;
+
+		if (!user && !watching)
+			continue;
+		length = qemu_plugin_insn_data(insn, bytes, sizeof(bytes));
+		if (user) {
+			if (length == 8)
+				steer(insn, bytes);
+			if (watching)
+				qemu_plugin_register_vcpu_mem_cb(insn, user_access, CB_NO_REGS,
+								 MEM_RW, NULL);
+			continue;
+		}
+		width = bulk_width(bytes, length);
+		if (width)
+			qemu_plugin_register_vcpu_mem_cb(insn, kernel_bulk, CB_NO_REGS, MEM_RW,
+							 (void *)(uintptr_t)width);
+	}
+}
+
+static void on_exit_(qemu_plugin_id_t id, void *unused)
+{
+	(void)id;
+	(void)unused;
+	report_close();
+}
+
+static void install(qemu_plugin_id_t id)
+{
+	qemu_plugin_register_vcpu_tb_trans_cb(id, on_translate);
+	qemu_plugin_register_atexit_cb(id, on_exit_, NULL);
+}
+
+PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc,
+				      char **argv)
+{
+	if (!info->system_emulation || strcmp(info->target_name, "x86_64"))
+		return -1;
+	if (options_parse(argc, argv) || llc_init())
+		return -1;
+	if (info->system.smp_vcpus > (int)opt.vcpus)
+		return -1;
+	self = id;
+	delay_init();
+	if (report_open())
+		return -1;
+	install(id);
+	return 0;
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Shared declarations of the lab's memory model. Units: time-stamp counter ticks for delays,
+ * bytes for sizes, line numbers (physical address / line size) for cache tags.
+ *
+ *   options.c  what the runner passes on QEMU's command line
+ *   llc.c      the last-level cache of each socket
+ *   delay.c    what a miss costs, and waiting for it
+ *   hook.c     which instructions are watched; on, off, marks
+ *   report.c   the time series and the totals
+ */
+#ifndef TERRACE_LAB_MODEL_H
+#define TERRACE_LAB_MODEL_H
+
+#include "api.h"
+
+#define MAX_VCPUS 16
+#define MAX_SOCKETS 4
+#define MAX_NODES 8
+#define STREAMS 16
+#define L1_LINES 256
+#define NO_LINE UINT64_MAX
+
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+/* What one vCPU did to one node. Written by that vCPU's thread alone, read by the reporter. */
+struct node_count {
+	uint64_t load, store;		/* misses of user code, served by this node */
+	uint64_t stream;		/* of these: the next line of a stream */
+	uint64_t kload, kstore;		/* misses of the kernel's bulk moves */
+	uint64_t kread_bytes, kwrite_bytes; /* bytes of those moves, hits included */
+	uint64_t writeback;		/* dirty lines the cache gave back to this node */
+	uint64_t delay_ticks;		/* waited for this node, queueing included */
+	uint64_t queue_ticks;		/* of these: because its bandwidth was used up */
+};
+
+struct vcpu {
+	uint64_t l1[L1_LINES];		/* virtual line numbers: a private first-level filter */
+	uint64_t stream[STREAMS];
+	unsigned int next_stream;
+	unsigned int socket;
+	struct qemu_plugin_register *rax, *rdx;
+	uint64_t access;		/* user accesses that passed the first-level filter */
+	uint64_t hit;			/* of these: hits in the last-level cache */
+	struct node_count node[MAX_NODES];
+} __attribute__((aligned(64)));
+
+/* One socket's view of one node; index 0 is reading, 1 is writing. */
+struct path {
+	uint64_t latency[2];		/* ticks */
+	uint64_t line[2];		/* ticks the node is busy with one line */
+	uint64_t stream[2];		/* ticks one vCPU waits for the next line of a stream */
+};
+
+struct options {
+	unsigned int sockets, nodes, vcpus;
+	unsigned int line_shift, ways;
+	uint64_t llc_bytes;
+	uint64_t below_4g;		/* bytes of guest memory below 4 GiB */
+	uint64_t end[MAX_NODES];	/* where each node ends, in bytes of guest memory */
+	unsigned int vcpu_socket[MAX_VCPUS];
+	double dilation;
+	double ns[MAX_SOCKETS][MAX_NODES][6]; /* read, write latency; line r, w; stream r, w */
+	char series[4096];
+};
+
+extern struct options opt;
+extern struct vcpu vcpus[MAX_VCPUS];
+extern struct path paths[MAX_SOCKETS][MAX_NODES];
+extern double ticks_per_ns;
+extern bool watching;
+
+int options_parse(int argc, char **argv);
+
+int llc_init(void);
+/* True on a hit. A miss takes the line in; *victim is the dirty line it threw out, or NO_LINE. */
+bool llc_access(unsigned int socket, uint64_t line, bool store, uint64_t *victim);
+
+void delay_init(void);
+uint64_t clock_ticks(void);
+/* Charges one miss, or the write-back of a line, to a node and waits as long as it would take. */
+void delay_miss(struct vcpu *v, unsigned int node, uint64_t line, bool store, bool kernel);
+void delay_writeback(struct vcpu *v, unsigned int node);
+unsigned int node_of(uint64_t phys);
+
+int report_open(void);
+void report_mark(const char *name);
+void report_close(void);
+
+#endif

@@ -1,1 +1,41 @@
-//! Access patterns of the benchmark programs.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Access patterns of the benchmark programs: which page, which lines of it, read or write.
+//!
+//! A [`Spec`] says what a workload is (its pages, which of them it uses and how often, how many
+//! lines a visit touches, where its pages start). A [`Stream`] gives its visits one after the
+//! other. The same seed gives the same visits on every machine, so a program can replay its own
+//! run to find out what its memory must hold, and the simulator sees what the real program does.
+//!
+//! Units: a page is 4 KiB and is named by its index in the program's memory, a line is 64 bytes
+//! (64 to a page), a word is 8 bytes. [`content`] says what a word holds.
+//!
+//! Nothing here maps memory, reads a clock or starts a thread: the native runner is
+//! `terrace-bench`.
+#![forbid(unsafe_code)]
+
+mod alias;
+pub mod content;
+pub mod report;
+mod spec;
+mod stream;
+mod zipf;
+
+pub use alias::AliasTable;
+pub use spec::Choice;
+pub use spec::NAMES;
+pub use spec::Scale;
+pub use spec::Spec;
+pub use spec::SpecError;
+pub use spec::Start;
+pub use stream::Stream;
+pub use stream::Visit;
+pub use zipf::YCSB_THETA;
+pub use zipf::spread;
+pub use zipf::zipf_shares;
+
+/// Bytes of a page.
+pub const PAGE_BYTES: u64 = 4096;
+/// Cache lines of a page.
+pub const LINES_PER_PAGE: u8 = 64;
+/// Words of a page.
+pub const WORDS_PER_PAGE: u64 = PAGE_BYTES / 8;

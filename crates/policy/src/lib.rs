@@ -1,1 +1,75 @@
-//! The pure engine and the policies: events in, actions out.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The engine's deciding half: events and the time go in, actions with their reasons come out.
+//!
+//! A policy is a state machine ([`Policy`]): no clock, no thread, no file, no randomness, no
+//! iteration over hash order. Same events in the same order give the same actions, on every
+//! machine. The supervisor feeds it from the kernel, the simulator from a simulated machine; the
+//! policy cannot tell which.
+//!
+//! * [`event`]: what a policy sees and what it gives.
+//! * [`pages`]: dense metadata, 8 bytes a page.
+//! * [`none`], [`nomad`]: the policies. [`by_name`] makes one from its preset name.
+#![forbid(unsafe_code)]
+
+pub mod event;
+pub mod nomad;
+pub mod none;
+pub mod pages;
+
+use terrace_core::Nanos;
+use terrace_core::Tiers;
+use thiserror::Error;
+
+pub use event::Action;
+pub use event::Event;
+pub use event::Migration;
+pub use event::Reason;
+pub use event::ScanScope;
+pub use event::Verdict;
+
+/// What decides.
+pub trait Policy: std::fmt::Debug + Send {
+    /// Its preset name.
+    fn name(&self) -> &'static str;
+    /// Takes in one event. `now` never goes back.
+    fn observe(&mut self, now: Nanos, event: &Event);
+    /// The time has come that [`Policy::next_deadline`] gave, or passed it.
+    fn tick(&mut self, now: Nanos);
+    /// The next thing to do, until there is none.
+    fn poll_action(&mut self) -> Option<Action>;
+    /// When to call [`Policy::tick`] at the latest.
+    fn next_deadline(&self) -> Nanos;
+    /// Its own figures, for `terrace status`: name and value, always in the same order.
+    fn counters(&self) -> Vec<(&'static str, u64)>;
+}
+
+/// The presets there are.
+pub const NAMES: [&str; 2] = ["none", "nomad"];
+
+/// Why no policy was made.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum PolicyError {
+    /// No preset has that name.
+    #[error("Unknown policy '{0}'; there are: {list}", list = NAMES.join(", "))]
+    Unknown(String),
+    /// A preset that needs two tiers got one.
+    #[error("Policy '{0}' needs a fast and a slow tier, and this machine has one")]
+    OneTier(String),
+}
+
+/// Makes the policy of that name for a machine with these tiers.
+///
+/// # Errors
+///
+/// Where there is no such policy, or it cannot work on this machine.
+pub fn by_name(name: &str, tiers: &Tiers) -> Result<Box<dyn Policy>, PolicyError> {
+    match name {
+        "none" => Ok(Box::new(none::None)),
+        "nomad" if tiers.count() < 2 => Err(PolicyError::OneTier(name.to_owned())),
+        "nomad" => Ok(Box::new(nomad::Nomad::new(
+            nomad::Params::default(),
+            tiers.clone(),
+        ))),
+        other => Err(PolicyError::Unknown(other.to_owned())),
+    }
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a policy sees ([`Event`]) and what it gives ([`Action`]).
+//!
+//! The words are the field's, not Linux': a hint fault is an access that a tracker noticed, whoever
+//! armed the trap; a migration's end is a [`Verdict`], whoever carried it out.
+
+use terrace_core::Nanos;
+use terrace_core::NodeId;
+use terrace_core::NodeMemory;
+use terrace_core::PageRef;
+use terrace_core::Pid;
+use terrace_core::Range;
+
+/// What happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// An access to a page that was armed for it.
+    HintFault {
+        /// The page.
+        page: PageRef,
+        /// Where it is.
+        node: NodeId,
+        /// Whether the access was a write.
+        write: bool,
+        /// Captured idle time: from arming to access. Unknown where the arming was not seen.
+        idle: Option<Nanos>,
+    },
+    /// A page was found on a node without having been accessed (an inventory of a process).
+    Resident {
+        /// The page.
+        page: PageRef,
+        /// Where it is.
+        node: NodeId,
+    },
+    /// A migration ended.
+    Ended {
+        /// The page.
+        page: PageRef,
+        /// What was asked.
+        migration: Migration,
+        /// How it went.
+        verdict: Verdict,
+    },
+    /// The program wrote to a page with a shadow; the shadow is gone.
+    ShadowLost {
+        /// The page.
+        page: PageRef,
+    },
+    /// A process gave a range back.
+    Unmapped {
+        /// The process.
+        pid: Pid,
+        /// The range.
+        range: Range,
+    },
+    /// A process ended, or is no longer managed.
+    Gone {
+        /// The process.
+        pid: Pid,
+    },
+    /// A node's memory, sampled.
+    Memory {
+        /// The node.
+        node: NodeId,
+        /// Its state now.
+        memory: NodeMemory,
+    },
+}
+
+/// What a migration was to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Migration {
+    /// To a faster tier.
+    Promote {
+        /// Target.
+        to: NodeId,
+        /// Whether the old page stays as shadow.
+        keep_shadow: bool,
+    },
+    /// To a slower tier.
+    Demote {
+        /// Target.
+        to: NodeId,
+    },
+}
+
+impl Migration {
+    /// Where the page was to go.
+    #[must_use]
+    pub const fn target(self) -> NodeId {
+        match self {
+            Self::Promote { to, .. } | Self::Demote { to } => to,
+        }
+    }
+}
+
+/// How a migration ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The page is at its target; `shadow` says whether its old frame was kept.
+    Moved {
+        /// Whether there is a shadow now.
+        shadow: bool,
+    },
+    /// The page is at its target, onto its shadow, nothing was copied.
+    MovedOntoShadow,
+    /// A write during the copy aborted it. Worth a retry.
+    Dirtied,
+    /// Refused for now: shared, pinned or under other work. Worth a retry.
+    Busy,
+    /// The target has no free memory.
+    NoMemory,
+    /// The page is not there any more, or cannot be moved at all.
+    Lost,
+}
+
+/// Why something is to be done; printed and counted, never acted on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// Referenced twice (Nomad 3.1).
+    ReferencedTwice,
+    /// An aborted or refused transaction, again.
+    Retry,
+    /// The fast node is under its watermark.
+    FastPressure,
+    /// To make room for a page that is hotter by the hysteresis.
+    MakeRoom,
+    /// The slow node is under its watermark (Nomad 3.2).
+    SlowPressure,
+    /// An allocation failed (Nomad 3.2: ten times the request).
+    AllocationFailed,
+}
+
+/// Which tiers the tracker shall arm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScanScope {
+    /// Only pages outside the fastest tier: finds what to promote.
+    Slow,
+    /// All pages: finds what to demote, too.
+    All,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Move a page; its end comes back as [`Event::Ended`].
+    Migrate {
+        /// The page.
+        page: PageRef,
+        /// Where to.
+        migration: Migration,
+        /// Why.
+        reason: Reason,
+    },
+    /// Give back so many shadow pages on a node, the oldest first.
+    ReclaimShadows {
+        /// How many bytes.
+        bytes: u64,
+        /// Why.
+        reason: Reason,
+    },
+    /// Arm these pages at that pace.
+    Scan {
+        /// Which.
+        scope: ScanScope,
+        /// How long one pass over a process shall take.
+        period: Nanos,
+    },
+    /// Tell by [`Event::Resident`] what is on the fast nodes.
+    Inventory,
+}

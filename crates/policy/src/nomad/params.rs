@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Nomad's parameters: the paper's first, then those that user space forces on us.
+//!
+//! `docs/papers/nomad.md` has the reasons and the measured differences, one by one.
+
+use terrace_core::Nanos;
+
+/// Everything that can be tuned.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Params {
+    /// Shadows freed upon an allocation failure, as a multiple of the request (3.2: 10).
+    pub shadow_reclaim_factor: u64,
+    /// Whether a promoted page keeps its old frame as shadow (3.2: always).
+    pub shadowing: bool,
+    /// How often an aborted transaction is tried again before the page must prove itself hot
+    /// anew (3.1: "retried at a later time"; the published kernel: 10).
+    pub max_retries: u8,
+    /// Pause before the first retry; doubles with each.
+    pub retry_delay: Nanos,
+
+    /// The promotion candidate queue's bound, bytes of its entries.
+    pub pcq_bytes: usize,
+    /// The migration pending queue's bound, bytes of its entries.
+    pub mpq_bytes: usize,
+    /// The second reference must come within so many scan passes of the first.
+    pub reference_passes: u64,
+    /// Keep no shadow for a page whose hint fault was a write: the next write would drop it, for
+    /// the price of a write-protection fault in user space.
+    pub shadow_written: bool,
+
+    /// Migrations under way at most.
+    pub inflight_pages: usize,
+    /// Keep free on a fast node beyond the kernel's high watermark, in 1/1024 of its memory.
+    pub headroom_1024: u64,
+    /// Once the fast node is full, a page is promoted only if it is so many times hotter than the
+    /// one that must go for it.
+    pub hysteresis: u64,
+    /// Migrated bytes a second at most while the fast node is full, as 1/1024 of its memory. The
+    /// governor halves it when migrations prove futile and doubles it back.
+    pub contended_rate_1024: u64,
+
+    /// Shortest scan pass.
+    pub scan_period_min: Nanos,
+    /// Longest scan pass.
+    pub scan_period_max: Nanos,
+    /// How often the policy looks after its queues.
+    pub tick: Nanos,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            shadow_reclaim_factor: 10,
+            shadowing: true,
+            max_retries: 10,
+            retry_delay: Nanos::from_millis(20),
+            pcq_bytes: 32 << 20,
+            mpq_bytes: 32 << 20,
+            reference_passes: 3,
+            shadow_written: false,
+            inflight_pages: 512,
+            headroom_1024: 16,
+            hysteresis: 4,
+            contended_rate_1024: 24,
+            scan_period_min: Nanos::from_millis(1_000),
+            scan_period_max: Nanos::from_secs(60),
+            tick: Nanos::from_millis(20),
+        }
+    }
+}

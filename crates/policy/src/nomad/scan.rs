@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How often to arm hint faults, and where.
+//!
+//! Arming costs: a page-table walk for every page and a fault for every page in use. It is worth
+//! that while placement is bad. So the pass is short while pages wait to be promoted, doubles while
+//! nothing is found, and is short again when hot pages show up on the slow tier. Fast pages are
+//! armed only while the fast tier is full, because only then it matters which of them are cold.
+
+use terrace_core::Nanos;
+
+use crate::event::Action;
+use crate::event::ScanScope;
+
+/// Decides scope and period of the scan.
+#[derive(Debug)]
+pub struct ScanControl {
+    min: Nanos,
+    max: Nanos,
+    period: Nanos,
+    scope: ScanScope,
+    scope_since: Nanos,
+    pass_start: Nanos,
+    quiet_passes: u32,
+    hot_found: u64,
+    changed: bool,
+}
+
+/// What the last pass showed.
+#[derive(Debug, Clone, Copy)]
+pub struct PassView {
+    /// Whether the fast tier has no room for what waits.
+    pub contended: bool,
+    /// Whether migration has proved futile (see the governor).
+    pub futile: bool,
+    /// How many pages wait for promotion.
+    pub pending: usize,
+    /// How many newly found pages are worth a short pass.
+    pub worth: u64,
+}
+
+impl ScanControl {
+    /// Starts with short passes over slow pages.
+    #[must_use]
+    pub const fn new(min: Nanos, max: Nanos) -> Self {
+        Self {
+            min,
+            max,
+            period: min,
+            scope: ScanScope::Slow,
+            scope_since: Nanos::ZERO,
+            pass_start: Nanos::ZERO,
+            quiet_passes: 0,
+            hot_found: 0,
+            changed: true,
+        }
+    }
+
+    /// How long a pass takes now.
+    #[must_use]
+    pub const fn period(&self) -> Nanos {
+        self.period
+    }
+
+    /// Whether fast pages have been armed long enough that an old last reference means a cold page.
+    #[must_use]
+    pub fn ages_known(&self, now: Nanos) -> bool {
+        self.scope == ScanScope::All && now.since(self.scope_since).0 >= 2 * self.period.0
+    }
+
+    /// A page was referenced twice.
+    pub const fn found_hot(&mut self) {
+        self.hot_found += 1;
+    }
+
+    /// At a tick: reconsiders once a pass.
+    pub fn tick(&mut self, now: Nanos, view: PassView) -> Option<Action> {
+        if now.since(self.pass_start) >= self.period {
+            self.pass_start = now;
+            self.pass_ended(now, view);
+        }
+        std::mem::take(&mut self.changed).then_some(Action::Scan {
+            scope: self.scope,
+            period: self.period,
+        })
+    }
+
+    fn pass_ended(&mut self, now: Nanos, view: PassView) {
+        let scope = if view.contended {
+            ScanScope::All
+        } else {
+            ScanScope::Slow
+        };
+        if scope != self.scope {
+            self.scope = scope;
+            self.scope_since = now;
+            self.changed = true;
+        }
+        let busy = self.hot_found > view.worth || (view.pending > 0 && !view.contended);
+        self.hot_found = 0;
+        let period = if view.futile || !busy {
+            self.quiet_passes += 1;
+            if self.quiet_passes >= 2 {
+                Nanos((self.period.0 * 2).min(self.max.0))
+            } else {
+                self.period
+            }
+        } else {
+            self.quiet_passes = 0;
+            self.min
+        };
+        if period != self.period {
+            self.quiet_passes = 0;
+            self.period = period;
+            self.changed = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUIET: PassView = PassView {
+        contended: false,
+        futile: false,
+        pending: 0,
+        worth: 10,
+    };
+
+    #[test]
+    fn backs_off_when_quiet_and_comes_back_when_hot_pages_show() {
+        let mut scan = ScanControl::new(Nanos::from_secs(1), Nanos::from_secs(8));
+        let mut now = Nanos::ZERO;
+        for _ in 0..200 {
+            now = now + Nanos::from_millis(500);
+            let _ = scan.tick(now, QUIET);
+        }
+        assert_eq!(scan.period(), Nanos::from_secs(8));
+        for _ in 0..11 {
+            scan.found_hot();
+        }
+        now = now + Nanos::from_secs(8);
+        let action = scan.tick(now, QUIET);
+        assert_eq!(
+            action,
+            Some(Action::Scan {
+                scope: ScanScope::Slow,
+                period: Nanos::from_secs(1)
+            })
+        );
+    }
+
+    #[test]
+    fn fast_pages_are_armed_only_while_contended() {
+        let mut scan = ScanControl::new(Nanos::from_secs(1), Nanos::from_secs(8));
+        let full = PassView {
+            contended: true,
+            ..QUIET
+        };
+        let action = scan.tick(Nanos::from_secs(1), full);
+        assert!(matches!(
+            action,
+            Some(Action::Scan {
+                scope: ScanScope::All,
+                ..
+            })
+        ));
+        assert!(!scan.ages_known(Nanos::from_secs(2)));
+        assert!(scan.ages_known(Nanos::from_secs(3)));
+    }
+}

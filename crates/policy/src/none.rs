@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The baseline that never moves a page.
+
+use terrace_core::Nanos;
+
+use crate::Policy;
+use crate::event::Action;
+use crate::event::Event;
+
+/// Sees everything, does nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct None;
+
+impl Policy for None {
+    fn name(&self) -> &'static str {
+        "none"
+    }
+    fn observe(&mut self, _now: Nanos, _event: &Event) {}
+    fn tick(&mut self, _now: Nanos) {}
+    fn poll_action(&mut self) -> Option<Action> {
+        Option::None
+    }
+    fn next_deadline(&self) -> Nanos {
+        Nanos::MAX
+    }
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `terrace-lab`: the emulated tiered machine on the command line.
+//!
+//! Exit codes: of `run`, the command's own; 1 for a failure of the lab, 2 for wrong usage.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::Subcommand;
+
+mod cmd_run;
+
+#[derive(Debug, Parser)]
+#[command(name = "terrace-lab", version, about = "The emulated tiered machine")]
+struct Args {
+    #[command(subcommand)]
+    command: Cmd,
+}
+
+#[derive(Debug, Subcommand)]
+enum Cmd {
+    /// Boot a machine, run a command in it, bring its output and exit code back
+    Run(cmd_run::RunArgs),
+    /// Inside the lab: start or stop the memory model, or put a mark into the time series
+    Mark {
+        /// `start`, `stop`, or the text of a mark
+        what: String,
+    },
+    /// Process 1 of the guest; not for use by hand
+    #[command(hide = true)]
+    GuestInit,
+}
+
+fn main() -> ExitCode {
+    let result = match Args::parse().command {
+        Cmd::Run(args) => cmd_run::main(&args),
+        Cmd::Mark { what } => {
+            match what.as_str() {
+                "start" => terrace_lab::mark::start(),
+                "stop" => terrace_lab::mark::stop(),
+                text => terrace_lab::mark::mark(text),
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Cmd::GuestInit => {
+            if std::process::id() == 1 {
+                terrace_lab::guest::main()
+            }
+            eprintln!("terrace-lab: guest-init is process 1 of the lab's guest; use `run`");
+            Ok(ExitCode::from(2))
+        }
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("terrace-lab: {error:#}");
+        // A mistake in a file that the user named is wrong usage.
+        let usage = error
+            .chain()
+            .any(|cause| cause.is::<terrace_config::MachineError>());
+        ExitCode::from(if usage { 2 } else { 1 })
+    })
+}

@@ -6,26 +6,33 @@
 //! machine. The supervisor feeds it from the kernel, the simulator from a simulated machine; the
 //! policy cannot tell which.
 //!
+//! * [`engine`]: drives a policy over a machine, the same in supervisor and simulator; [`stats`].
 //! * [`event`]: what a policy sees and what it gives.
 //! * [`pages`]: dense metadata, 8 bytes a page.
 //! * [`none`], [`nomad`]: the policies. [`by_name`] makes one from its preset name.
 #![forbid(unsafe_code)]
 
+pub mod engine;
 pub mod event;
 pub mod nomad;
 pub mod none;
 pub mod pages;
+pub mod stats;
 
 use terrace_core::Nanos;
 use terrace_core::Tiers;
 use thiserror::Error;
 
+pub use engine::Engine;
+pub use engine::Machine;
+pub use engine::Way;
 pub use event::Action;
 pub use event::Event;
 pub use event::Migration;
 pub use event::Reason;
 pub use event::ScanScope;
 pub use event::Verdict;
+pub use stats::Stats;
 
 /// What decides.
 pub trait Policy: std::fmt::Debug + Send {

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The engine: feeds a policy, hands its actions to a machine, counts.
+//!
+//! The machine behind it is a trait with two implementations, Linux (in the supervisor) and the
+//! simulator. Engine, policy and statistics are the same objects in both.
+
+use terrace_core::Nanos;
+use terrace_core::NodeId;
+use terrace_core::PageRef;
+
+use crate::Policy;
+use crate::event::Action;
+use crate::event::Event;
+use crate::event::Migration;
+use crate::event::Reason;
+use crate::event::ScanScope;
+use crate::event::Verdict;
+use crate::stats::Stats;
+
+/// What carries out a policy's actions. Orders are queued, not awaited: their ends come back as
+/// events.
+pub trait Machine {
+    /// Starts a migration; its end comes back by [`Engine::ended`], exactly once.
+    fn migrate(&mut self, now: Nanos, page: PageRef, migration: Migration, reason: Reason);
+    /// Gives back shadow pages.
+    fn reclaim_shadows(&mut self, now: Nanos, bytes: u64, reason: Reason);
+    /// Arms hint faults.
+    fn scan(&mut self, now: Nanos, scope: ScanScope, period: Nanos);
+    /// Starts an inventory of the fast nodes, told by [`Event::Resident`].
+    fn inventory(&mut self, now: Nanos);
+}
+
+/// How a migration was carried out, for the statistics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// By a transaction (Nomad 3.1): the page stayed accessible during the copy.
+    Transaction,
+    /// By the kernel's ordinary migration.
+    Ordinary,
+}
+
+/// A policy at work.
+#[derive(Debug)]
+pub struct Engine {
+    policy: Box<dyn Policy>,
+    stats: Stats,
+    paused: bool,
+}
+
+impl Engine {
+    /// With that policy.
+    #[must_use]
+    pub fn new(policy: Box<dyn Policy>) -> Self {
+        Self {
+            policy,
+            stats: Stats::default(),
+            paused: false,
+        }
+    }
+
+    /// The policy.
+    #[must_use]
+    pub fn policy(&self) -> &dyn Policy {
+        self.policy.as_ref()
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub const fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// What was counted, for those who count something the engine does not see.
+    pub const fn stats_mut(&mut self) -> &mut Stats {
+        &mut self.stats
+    }
+
+    /// Whether the policy is kept from acting.
+    #[must_use]
+    pub const fn paused(&self) -> bool {
+        self.paused
+    }
+
+    /// Keeps the policy from acting, or lets it again. While paused it sees nothing of accesses,
+    /// so that it starts afresh.
+    pub const fn set_paused(&mut self, paused: bool) {
+        self.paused = paused;
+    }
+
+    /// Takes in one event.
+    pub fn observe(&mut self, now: Nanos, event: &Event) {
+        match event {
+            Event::HintFault { .. } => {
+                self.stats.hint_faults += 1;
+                if self.paused {
+                    return;
+                }
+            }
+            Event::ShadowLost { .. } => self.stats.shadows_written += 1,
+            _ => {}
+        }
+        self.policy.observe(now, event);
+    }
+
+    /// A migration ended.
+    pub fn ended(
+        &mut self,
+        now: Nanos,
+        page: PageRef,
+        migration: Migration,
+        verdict: Verdict,
+        way: Way,
+    ) {
+        self.stats.count(page.size, migration, verdict, way);
+        self.policy.observe(
+            now,
+            &Event::Ended {
+                page,
+                migration,
+                verdict,
+            },
+        );
+    }
+
+    /// Lets the policy act where its time has come; gives the time to come back at the latest.
+    pub fn pump(&mut self, now: Nanos, machine: &mut impl Machine) -> Nanos {
+        if self.paused {
+            return now + Nanos::from_millis(100);
+        }
+        if now >= self.policy.next_deadline() {
+            self.policy.tick(now);
+        }
+        while let Some(action) = self.policy.poll_action() {
+            match action {
+                Action::Migrate {
+                    page,
+                    migration,
+                    reason,
+                } => {
+                    self.stats.ordered += 1;
+                    machine.migrate(now, page, migration, reason);
+                }
+                Action::ReclaimShadows { bytes, reason } => {
+                    self.stats.shadow_reclaims += 1;
+                    machine.reclaim_shadows(now, bytes, reason);
+                }
+                Action::Scan { scope, period } => machine.scan(now, scope, period),
+                Action::Inventory => machine.inventory(now),
+            }
+        }
+        self.policy.next_deadline()
+    }
+
+    /// A node's memory was sampled.
+    pub fn memory(&mut self, now: Nanos, node: NodeId, memory: terrace_core::NodeMemory) {
+        self.policy.observe(now, &Event::Memory { node, memory });
+    }
+}

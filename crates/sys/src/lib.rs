@@ -1,1 +1,10 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! Every kernel interface Terrace uses, one file each.
+//!
+//! A file opens with the contract of its interface: man page, first kernel, permission, alignment,
+//! partial results. What the kernel may refuse in normal operation is a value; an error is a bug
+//! or a missing permission. Nothing here decides anything, keeps a thread, or writes a log.
+
+pub mod clock;
+pub mod probe;
+pub mod process;

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The one clock: `CLOCK_MONOTONIC`, which `bpf_ktime_get_ns` reads too, so that times from the
+//! kernel and from here can be subtracted.
+
+use rustix::time::ClockId;
+use rustix::time::clock_gettime;
+use terrace_core::Nanos;
+
+/// The time.
+#[must_use]
+pub fn now() -> Nanos {
+    let t = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(t.tv_sec).expect("CLOCK_MONOTONIC starts at boot");
+    let nanos = u64::try_from(t.tv_nsec).expect("the kernel keeps nanoseconds in 0..1e9");
+    Nanos(seconds * 1_000_000_000 + nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_advances() {
+        let before = now();
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        assert!(now().since(before) >= Nanos::from_millis(2));
+    }
+}

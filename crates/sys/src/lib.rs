@@ -5,6 +5,16 @@
 //! partial results. What the kernel may refuse in normal operation is a value; an error is a bug
 //! or a missing permission. Nothing here decides anything, keeps a thread, or writes a log.
 
+pub mod arena;
 pub mod clock;
+pub mod eventfd;
+pub mod mempolicy;
+pub mod move_pages;
+pub mod pagemap;
 pub mod probe;
 pub mod process;
+pub mod procmaps;
+pub mod self_memory;
+pub mod shm;
+pub mod uffd;
+pub mod unix_channel;

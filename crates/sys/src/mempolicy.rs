@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! mbind(2), set_mempolicy(2), get_mempolicy(2): where new pages are allocated.
+//!
+//! Kernel contract: a policy on a range steers pages allocated there from now on; it moves nothing
+//! unless asked. `Preferred` falls back to other nodes and so cannot run a node into the
+//! out-of-memory killer, which `Bind` can. A range with any explicit policy is passed over by the
+//! NUMA-balancing scanner (unless `MPOL_F_NUMA_BALANCING`, which we never set).
+//! Nodes are numbered below [`NODES_MAX`].
+
+use linux_raw_sys::mempolicy as abi;
+use rustix::io::Errno;
+use terrace_core::NodeId;
+
+use crate::uffd::last_errno;
+
+/// Nodes a mask holds; the kernel's own limit is 1024.
+pub const NODES_MAX: u16 = 1024;
+const MASK_WORDS: usize = NODES_MAX as usize / 64;
+
+/// Where pages come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Policy {
+    /// What the task's or the system's policy says.
+    Default,
+    /// The node of the faulting processor, said explicitly.
+    Local,
+    /// This node, others when it is full.
+    Preferred(NodeId),
+    /// These nodes and no other.
+    Bind(Vec<NodeId>),
+    /// These nodes in turn.
+    Interleave(Vec<NodeId>),
+}
+
+impl Policy {
+    fn mode(&self) -> abi::_bindgen_ty_1 {
+        match self {
+            Self::Default => abi::_bindgen_ty_1::MPOL_DEFAULT,
+            Self::Local => abi::_bindgen_ty_1::MPOL_LOCAL,
+            Self::Preferred(_) => abi::_bindgen_ty_1::MPOL_PREFERRED,
+            Self::Bind(_) => abi::_bindgen_ty_1::MPOL_BIND,
+            Self::Interleave(_) => abi::_bindgen_ty_1::MPOL_INTERLEAVE,
+        }
+    }
+
+    fn mask(&self) -> [u64; MASK_WORDS] {
+        let mut mask = [0; MASK_WORDS];
+        let mut set = |node: NodeId| {
+            if let Some(word) = mask.get_mut(usize::from(node.0 / 64)) {
+                *word |= 1 << (node.0 % 64);
+            }
+        };
+        match self {
+            Self::Default | Self::Local => {}
+            Self::Preferred(node) => set(*node),
+            Self::Bind(nodes) | Self::Interleave(nodes) => nodes.iter().copied().for_each(set),
+        }
+        mask
+    }
+
+    /// Mode, mask pointer (null where the mode takes none) and mask size in bits, plus one as
+    /// the kernel counts.
+    fn raw(&self, mask: &[u64; MASK_WORDS]) -> (libc::c_long, *const u64, libc::c_long) {
+        let mode = self.mode() as libc::c_long;
+        if matches!(self, Self::Default | Self::Local) {
+            (mode, std::ptr::null(), 0)
+        } else {
+            (mode, mask.as_ptr(), libc::c_long::from(NODES_MAX) + 1)
+        }
+    }
+}
+
+fn checked(result: libc::c_long) -> Result<(), Errno> {
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(last_errno())
+    }
+}
+
+/// Sets the policy of a range of this process.
+///
+/// # Errors
+///
+/// `EINVAL` for a node the task may not use, `EFAULT` for a range with holes.
+pub fn mbind(start: u64, len: u64, policy: &Policy) -> Result<(), Errno> {
+    let mask = policy.mask();
+    let (mode, pointer, bits) = policy.raw(&mask);
+    // SAFETY: the mask outlives the call; with flags 0 no page moves and no content changes.
+    checked(unsafe { libc::syscall(libc::SYS_mbind, start, len, mode, pointer, bits, 0) })
+}
+
+/// Sets the policy of the calling thread; children inherit it.
+///
+/// # Errors
+///
+/// `EINVAL` for a node the task may not use.
+pub fn set_mempolicy(policy: &Policy) -> Result<(), Errno> {
+    let mask = policy.mask();
+    let (mode, pointer, bits) = policy.raw(&mask);
+    // SAFETY: the mask outlives the call.
+    checked(unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, pointer, bits) })
+}
+
+/// The nodes the calling thread may allocate from.
+///
+/// # Errors
+///
+/// `ENOSYS` without NUMA in the kernel.
+pub fn allowed_nodes() -> Result<Vec<NodeId>, Errno> {
+    let mut mask = [0_u64; MASK_WORDS];
+    let flags = abi::MPOL_F_MEMS_ALLOWED;
+    // SAFETY: the mask outlives the call and is as long as said.
+    checked(unsafe {
+        libc::syscall(
+            libc::SYS_get_mempolicy,
+            std::ptr::null_mut::<i32>(),
+            mask.as_mut_ptr(),
+            libc::c_long::from(NODES_MAX) + 1,
+            0,
+            flags,
+        )
+    })?;
+    let has = |node: &u16| mask[usize::from(node / 64)] & (1 << (node % 64)) != 0;
+    Ok((0..NODES_MAX).filter(has).map(NodeId).collect())
+}
+
+/// The node that holds the page at an address of this process; takes the page in if it is not
+/// there.
+///
+/// # Errors
+///
+/// `EFAULT` where nothing is mapped.
+pub fn node_of(addr: u64) -> Result<NodeId, Errno> {
+    let mut node = 0_i32;
+    let flags = abi::MPOL_F_NODE | abi::MPOL_F_ADDR;
+    // SAFETY: `node` outlives the call; the address is looked up, not written.
+    checked(unsafe {
+        libc::syscall(
+            libc::SYS_get_mempolicy,
+            &raw mut node,
+            std::ptr::null_mut::<u64>(),
+            0,
+            addr,
+            flags,
+        )
+    })?;
+    u16::try_from(node).map(NodeId).map_err(|_| Errno::RANGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_node_is_allowed_and_holds_our_memory() {
+        let allowed = allowed_nodes().expect("the kernel has NUMA calls");
+        let word = Box::new(7_u64);
+        let addr = (&raw const *word).addr() as u64;
+        let node = node_of(addr).expect("the word is mapped");
+        assert!(allowed.contains(&node));
+        assert_eq!(*word, 7);
+    }
+
+    #[test]
+    fn a_node_that_does_not_exist_is_refused() {
+        assert_eq!(
+            set_mempolicy(&Policy::Bind(vec![NodeId(1000)])),
+            Err(Errno::INVAL)
+        );
+        assert_eq!(set_mempolicy(&Policy::Default), Ok(()));
+    }
+}

@@ -350,7 +350,7 @@ impl Session<'_> {
             let bytes = fs::read(self.dir.join(name)).unwrap_or_default();
             String::from_utf8_lossy(&bytes).into_owned()
         };
-        last_lines(&(read("qemu.log") + &read(qemu::CONSOLE)), 25)
+        last_lines(&(read("qemu.log") + &read(qemu::CONSOLE)), 45)
     }
 }
 

@@ -1,1 +1,77 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
 //! Trackers: what is accessed, from which source.
+//!
+//! A [`Tracker`] turns what a source says into [`TrackEvent`]s. The first source is the kernel's
+//! NUMA-balancing scanner ([`HintFaultTracker`]); samples of a PMU, accessed-bit probes and DAMON
+//! regions will be further implementations.
+//!
+//! [`scan_table`] and [`correlate`] are pure: they take records with their times and are tested
+//! without a kernel. [`hint_faults`] puts them behind the BPF program. Nothing here has a thread or
+//! changes a kernel setting; switching the scanner on is `terrace_sys::settings`' business.
+
+pub mod correlate;
+pub mod event;
+pub mod hint_faults;
+pub mod scan_table;
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use terrace_core::Pid;
+
+pub use event::HintFault;
+pub use event::TrackEvent;
+pub use event::TrackStats;
+pub use hint_faults::HintFaultTracker;
+pub use hint_faults::HintFaultTrackerConfig;
+use thiserror::Error;
+
+/// Why a tracker fails.
+#[derive(Debug, Error)]
+pub enum TrackError {
+    /// The hint-fault source.
+    #[error(transparent)]
+    HintFaults(#[from] terrace_bpf::HintFaultsError),
+}
+
+/// A source of events about memory accesses.
+pub trait Tracker {
+    /// Its name, as `terrace status` shows it.
+    fn name(&self) -> &'static str;
+
+    /// Reports `pid` from now on; with `follow`, its future children as well.
+    ///
+    /// # Errors
+    ///
+    /// Where the source refuses.
+    fn add(&mut self, pid: Pid, follow: bool) -> Result<(), TrackError>;
+
+    /// Reports `pid` no more and forgets what is known of it.
+    ///
+    /// # Errors
+    ///
+    /// Where the source refuses; a process that is not there is no error.
+    fn remove(&mut self, pid: Pid) -> Result<(), TrackError>;
+
+    /// Waits until much is there or `timeout` is over, then hands out all there is, in the order
+    /// in which the source saw it.
+    ///
+    /// # Errors
+    ///
+    /// Where the source is broken; it will not come back.
+    fn poll(
+        &mut self,
+        timeout: Duration,
+        sink: &mut dyn FnMut(TrackEvent),
+    ) -> Result<(), TrackError>;
+
+    /// What was seen and what was lost.
+    ///
+    /// # Errors
+    ///
+    /// Where the source's counters cannot be read.
+    fn stats(&self) -> Result<TrackStats, TrackError>;
+
+    /// Readable when [`Tracker::poll`] would not wait, if the source has such a descriptor.
+    fn fd(&self) -> Option<BorrowedFd<'_>>;
+}

@@ -9,8 +9,24 @@ use terrace_core::Nanos;
 /// The time.
 #[must_use]
 pub fn now() -> Nanos {
-    let t = clock_gettime(ClockId::Monotonic);
-    let seconds = u64::try_from(t.tv_sec).expect("CLOCK_MONOTONIC starts at boot");
+    read(ClockId::Monotonic)
+}
+
+/// Processor time of this process, all threads.
+#[must_use]
+pub fn process_cpu_time() -> Nanos {
+    read(ClockId::ProcessCPUTime)
+}
+
+/// Processor time of the calling thread.
+#[must_use]
+pub fn thread_cpu_time() -> Nanos {
+    read(ClockId::ThreadCPUTime)
+}
+
+fn read(clock: ClockId) -> Nanos {
+    let t = clock_gettime(clock);
+    let seconds = u64::try_from(t.tv_sec).expect("these clocks start at 0");
     let nanos = u64::try_from(t.tv_nsec).expect("the kernel keeps nanoseconds in 0..1e9");
     Nanos(seconds * 1_000_000_000 + nanos)
 }
@@ -24,5 +40,13 @@ mod tests {
         let before = now();
         std::thread::sleep(std::time::Duration::from_millis(2));
         assert!(now().since(before) >= Nanos::from_millis(2));
+    }
+
+    #[test]
+    fn sleeping_costs_no_processor_time() {
+        let before = thread_cpu_time();
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        assert!(thread_cpu_time().since(before) < Nanos::from_millis(100));
+        assert!(process_cpu_time() >= thread_cpu_time());
     }
 }

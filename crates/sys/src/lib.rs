@@ -15,6 +15,7 @@ pub mod probe;
 pub mod process;
 pub mod procmaps;
 pub mod self_memory;
+pub mod settings;
 pub mod shm;
 pub mod uffd;
 pub mod unix_channel;

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! On a directory that looks like the kernel's files.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+use terrace_core::Nanos;
+
+use super::*;
+use crate::settings::ScanMode;
+
+const INITIAL: [(Setting, &str); 8] = [
+    (Setting::NumaBalancing, "1"),
+    (Setting::PromoteRateLimitMbps, "65536"),
+    (Setting::ScanDelayMs, "1000"),
+    (Setting::ScanPeriodMinMs, "1000"),
+    (Setting::ScanPeriodMaxMs, "60000"),
+    (Setting::ScanSizeMb, "256"),
+    (Setting::HotThresholdMs, "1000"),
+    (Setting::DemotionEnabled, "0"),
+];
+
+fn machine() -> TempDir {
+    let root = tempfile::tempdir().unwrap();
+    for (setting, value) in INITIAL {
+        let path = setting.path(root.path());
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, format!("{value}\n")).unwrap();
+    }
+    // As the kernel prints it.
+    fs::write(Setting::DemotionEnabled.path(root.path()), "false\n").unwrap();
+    let boot = root.path().join("proc/sys/kernel/random");
+    fs::create_dir_all(&boot).unwrap();
+    fs::write(boot.join("boot_id"), "boot-1\n").unwrap();
+    root
+}
+
+fn value(root: &TempDir, setting: Setting) -> String {
+    setting.read(root.path()).unwrap().unwrap()
+}
+
+fn is_initial(root: &TempDir) -> bool {
+    INITIAL.iter().all(|(s, v)| value(root, *s) == *v)
+}
+
+fn crash(settings: KernelSettings) {
+    // What SIGKILL does: the lock goes, nothing else happens.
+    let mut settings = settings;
+    settings.done = true;
+    drop(settings);
+}
+
+fn set(settings: &mut KernelSettings, setting: Setting, value: u64) {
+    assert_eq!(settings.set(setting, value).unwrap(), SetOutcome::Done);
+}
+
+#[test]
+fn settings_are_put_back_when_dropped() {
+    let root = machine();
+    let mut settings = KernelSettings::acquire(root.path()).unwrap();
+    set(&mut settings, Setting::DemotionEnabled, 1);
+    set(&mut settings, Setting::NumaBalancing, 2);
+    assert_eq!(value(&root, Setting::DemotionEnabled), "1");
+    assert_eq!(value(&root, Setting::NumaBalancing), "2");
+    drop(settings);
+    assert!(is_initial(&root));
+    assert!(!root.path().join("run/terrace/settings").exists());
+}
+
+#[test]
+fn crash_is_repaired_by_the_next_start_and_by_hand() {
+    for by_hand in [false, true] {
+        let root = machine();
+        let mut settings = KernelSettings::acquire(root.path()).unwrap();
+        set(&mut settings, Setting::ScanSizeMb, 1024);
+        set(&mut settings, Setting::NumaBalancing, 2);
+        crash(settings);
+        assert_eq!(value(&root, Setting::NumaBalancing), "2");
+        assert_eq!(stale(root.path()).unwrap().len(), 2);
+
+        if by_hand {
+            assert_eq!(restore_stale(root.path()).unwrap().len(), 2);
+        } else {
+            let next = KernelSettings::acquire(root.path()).unwrap();
+            assert_eq!(next.restored_at_start().len(), 2);
+        }
+        assert!(is_initial(&root));
+        assert!(stale(root.path()).unwrap().is_empty());
+    }
+}
+
+#[test]
+fn crash_between_record_and_change_does_no_harm() {
+    let root = machine();
+    let mut settings = KernelSettings::acquire(root.path()).unwrap();
+    settings
+        .note(None, Setting::NumaBalancing, "1".to_owned(), "2")
+        .unwrap();
+    crash(settings);
+    restore_stale(root.path()).unwrap();
+    assert!(is_initial(&root));
+}
+
+#[test]
+fn second_one_is_refused_and_told_by_whom() {
+    let root = machine();
+    let mut first = KernelSettings::acquire(root.path()).unwrap();
+    set(&mut first, Setting::NumaBalancing, 2);
+    let refused = KernelSettings::acquire(root.path()).unwrap_err();
+    let own = Identity::own().unwrap();
+    assert!(matches!(refused, SettingsError::Held { owner: Some(o) } if o == own));
+    assert!(refused.to_string().contains(&own.pid.to_string()));
+    assert!(matches!(
+        restore_stale(root.path()),
+        Err(SettingsError::Held { .. })
+    ));
+    assert!(stale(root.path()).unwrap().is_empty());
+    assert_eq!(value(&root, Setting::NumaBalancing), "2");
+    drop(first);
+    assert!(KernelSettings::acquire(root.path()).is_ok());
+}
+
+#[test]
+fn value_changed_by_somebody_else_is_left_alone() {
+    let root = machine();
+    let mut settings = KernelSettings::acquire(root.path()).unwrap();
+    set(&mut settings, Setting::NumaBalancing, 2);
+    set(&mut settings, Setting::ScanSizeMb, 512);
+    fs::write(Setting::NumaBalancing.path(root.path()), "0\n").unwrap();
+    let again = settings.set(Setting::NumaBalancing, 3).unwrap();
+    assert_eq!(
+        again,
+        SetOutcome::Foreign {
+            found: "0".to_owned()
+        }
+    );
+
+    let outcomes = settings.restore().unwrap();
+    assert_eq!(value(&root, Setting::NumaBalancing), "0");
+    assert_eq!(value(&root, Setting::ScanSizeMb), "256");
+    let foreign: BTreeMap<_, _> = outcomes
+        .into_iter()
+        .map(|o| (o.setting, o.foreign))
+        .collect();
+    assert_eq!(foreign[&Setting::NumaBalancing], Some("0".to_owned()));
+    assert_eq!(foreign[&Setting::ScanSizeMb], None);
+}
+
+#[test]
+fn absent_setting_is_named_and_nothing_is_recorded() {
+    let root = machine();
+    fs::remove_dir_all(root.path().join("sys/kernel/debug")).unwrap();
+    let mut settings = KernelSettings::acquire(root.path()).unwrap();
+    let error = settings.set(Setting::ScanSizeMb, 1).unwrap_err();
+    assert!(error.to_string().contains("scan_size_mb"), "{error}");
+    assert!(settings.record.changes.is_empty());
+    set(&mut settings, Setting::NumaBalancing, 2);
+}
+
+#[test]
+fn setting_that_cannot_be_written_does_not_keep_the_others_from_going_back() {
+    let root = machine();
+    let mut settings = KernelSettings::acquire(root.path()).unwrap();
+    set(&mut settings, Setting::ScanSizeMb, 512);
+    set(&mut settings, Setting::NumaBalancing, 2);
+    set(&mut settings, Setting::DemotionEnabled, 1);
+    // A directory in its place stands for a permission lost: root may write any file.
+    let path = Setting::NumaBalancing.path(root.path());
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+
+    settings.restore().unwrap_err();
+    assert_eq!(value(&root, Setting::ScanSizeMb), "256");
+    assert_eq!(value(&root, Setting::DemotionEnabled), "0");
+    // Once it can be written again, the record still knows.
+    fs::remove_dir(&path).unwrap();
+    fs::write(&path, "2\n").unwrap();
+    restore_stale(root.path()).unwrap();
+    assert!(is_initial(&root));
+}
+
+#[test]
+fn without_permission_nothing_is_changed() {
+    if rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: root may write any file");
+        return;
+    }
+    let root = machine();
+    let path = Setting::NumaBalancing.path(root.path());
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
+    let mut settings = KernelSettings::acquire(root.path()).unwrap();
+    let error = settings.set(Setting::NumaBalancing, 2).unwrap_err();
+    assert!(matches!(error, SettingsError::Write { .. }));
+    drop(settings);
+    assert!(is_initial(&root));
+}
+
+#[test]
+fn record_of_an_earlier_boot_is_void() {
+    let root = machine();
+    let mut settings = KernelSettings::acquire(root.path()).unwrap();
+    set(&mut settings, Setting::NumaBalancing, 2);
+    crash(settings);
+    let boot = root.path().join("proc/sys/kernel/random/boot_id");
+    fs::write(boot, "boot-2\n").unwrap();
+    assert!(stale(root.path()).unwrap().is_empty());
+    let settings = KernelSettings::acquire(root.path()).unwrap();
+    assert!(settings.restored_at_start().is_empty());
+    assert_eq!(value(&root, Setting::NumaBalancing), "2");
+}
+
+#[test]
+fn malformed_record_is_refused_and_kept() {
+    let root = machine();
+    let path = root.path().join("run/terrace/settings");
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, "nonsense").unwrap();
+    let error = KernelSettings::acquire(root.path()).unwrap_err();
+    assert!(error.to_string().contains("line 1"), "{error}");
+    assert!(path.exists());
+}
+
+fn rate(mode: ScanMode, min_ms: u64) -> ScanRate {
+    ScanRate {
+        mode,
+        period_min: Nanos::from_millis(min_ms),
+        period_max: Nanos::from_millis(10 * min_ms),
+        size_mb: 64,
+    }
+}
+
+#[test]
+fn scanning_backs_off_and_comes_back_without_touching_the_record() {
+    let root = machine();
+    let mut settings = KernelSettings::acquire(root.path()).unwrap();
+    let record = root.path().join("run/terrace/settings");
+    let (fast, slow) = (rate(ScanMode::Tiering, 100), rate(ScanMode::Tiering, 5000));
+    for rate in [fast, slow, rate(ScanMode::Off, 1)] {
+        assert_eq!(settings.set_scan_rate(&rate).unwrap(), []);
+    }
+    let before = fs::metadata(&record).unwrap().modified().unwrap();
+    for rate in [fast, slow, fast] {
+        assert_eq!(settings.set_scan_rate(&rate).unwrap(), []);
+    }
+    assert_eq!(fs::metadata(&record).unwrap().modified().unwrap(), before);
+    assert_eq!(value(&root, Setting::NumaBalancing), "2");
+    assert_eq!(value(&root, Setting::ScanPeriodMinMs), "100");
+    assert_eq!(value(&root, Setting::ScanPeriodMaxMs), "1000");
+    drop(settings);
+    assert!(is_initial(&root));
+}
+
+proptest! {
+    // Every change is synced to disk.
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Whatever is set, and wherever it ends, what was there comes back.
+    #[test]
+    fn any_changes_are_put_back(
+        changes in prop::collection::vec((0usize..8, 0u64..4), 0..40),
+        crashes: bool,
+    ) {
+        let root = machine();
+        let mut settings = KernelSettings::acquire(root.path()).unwrap();
+        for (which, value) in changes {
+            let setting = Setting::ALL[which];
+            let value = if setting == Setting::DemotionEnabled { value % 2 } else { value };
+            prop_assert_eq!(settings.set(setting, value).unwrap(), SetOutcome::Done);
+        }
+        if crashes {
+            crash(settings);
+            restore_stale(root.path()).unwrap();
+        } else {
+            drop(settings);
+        }
+        prop_assert!(is_initial(&root));
+    }
+}

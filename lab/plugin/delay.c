@@ -3,9 +3,12 @@
  * What a miss costs. All times are ticks of the host's time-stamp counter, whose rate is measured
  * at start, and all are the machine's times multiplied by the dilation.
  *
- *   random line   latency of the node for this socket
+ *   random line   latency of the node for this socket, counted from when the vCPU asked
  *   stream line   the line after (or before) one of the last STREAMS missed lines of this vCPU:
- *                 a hardware prefetcher has it on the way, so only its transfer is paid
+ *                 a hardware prefetcher has it on the way. The vCPU's stream engine delivers
+ *                 lines at the stream bandwidth, at most AHEAD lines before they are used, so a
+ *                 program (or an emulator) slower than that waits for nothing. Loads and stores
+ *                 have an engine each.
  *   both          plus the time until the node is free: every line keeps its node busy for
  *                 line size / bandwidth, and requests queue behind each other
  *   write-back    keeps the node busy, nobody waits for it
@@ -93,13 +96,25 @@ static bool in_stream(struct vcpu *v, uint64_t line)
 	return false;
 }
 
-void delay_miss(struct vcpu *v, unsigned int node, uint64_t line, bool store, bool kernel)
+/* When the stream engine has the next line, as ticks after `now`. */
+static uint64_t next_of_stream(uint64_t *engine, uint64_t now, uint64_t length)
 {
-	const uint64_t now = __rdtsc();
+	const uint64_t earliest = now - AHEAD * length;
+	const uint64_t from = *engine > earliest ? *engine : earliest;
+
+	*engine = from + length;
+	return *engine > now ? *engine - now : 0;
+}
+
+void delay_miss(struct vcpu *v, unsigned int node, uint64_t line, bool store, bool kernel,
+		uint64_t now)
+{
 	const struct path *path = &paths[v->socket][node];
 	const bool stream = in_stream(v, line);
 	const uint64_t queue = reserve(node, now, path->line[store]);
-	const uint64_t wait = queue + (stream ? path->stream[store] : path->latency[store]);
+	const uint64_t wait = queue + (stream ? next_of_stream(&v->engine[store], now,
+							       path->stream[store])
+					      : path->latency[store]);
 	struct node_count *count = &v->node[node];
 
 	if (kernel) {
@@ -116,8 +131,8 @@ void delay_miss(struct vcpu *v, unsigned int node, uint64_t line, bool store, bo
 		__builtin_ia32_pause();
 }
 
-void delay_writeback(struct vcpu *v, unsigned int node)
+void delay_writeback(struct vcpu *v, unsigned int node, uint64_t now)
 {
 	v->node[node].writeback++;
-	reserve(node, __rdtsc(), paths[v->socket][node].line[1]);
+	reserve(node, now, paths[v->socket][node].line[1]);
 }

@@ -44,7 +44,7 @@ static inline bool l1_hit(struct vcpu *v, uint64_t vline)
 	return false;
 }
 
-static inline void touch(struct vcpu *v, uint64_t phys, bool store, bool kernel)
+static inline void touch(struct vcpu *v, uint64_t phys, bool store, bool kernel, uint64_t now)
 {
 	const uint64_t line = phys >> opt.line_shift;
 	uint64_t victim;
@@ -57,25 +57,27 @@ static inline void touch(struct vcpu *v, uint64_t phys, bool store, bool kernel)
 	if (hit)
 		return;
 	if (victim != NO_LINE)
-		delay_writeback(v, node_of(victim << opt.line_shift));
-	delay_miss(v, node_of(phys), line, store, kernel);
+		delay_writeback(v, node_of(victim << opt.line_shift), now);
+	delay_miss(v, node_of(phys), line, store, kernel, now);
 }
 
 static void user_access(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t vaddr, void *unused)
 {
 	struct vcpu *v = &vcpus[cpu];
 	struct qemu_plugin_hwaddr *hw;
+	uint64_t now;
 
 	(void)unused;
 	if (l1_hit(v, vaddr >> opt.line_shift))
 		return;
+	now = clock_ticks();
 	/* Asking QEMU about device memory can trip an assertion: user addresses only. */
 	if (unlikely(vaddr >= USER_END))
 		return;
 	hw = qemu_plugin_get_hwaddr(info, vaddr);
 	if (unlikely(!hw || qemu_plugin_hwaddr_is_io(hw)))
 		return;
-	touch(v, qemu_plugin_hwaddr_phys_addr(hw), qemu_plugin_mem_is_store(info), false);
+	touch(v, qemu_plugin_hwaddr_phys_addr(hw), qemu_plugin_mem_is_store(info), false, now);
 }
 
 /* `width` is the bytes one repetition moves. */
@@ -101,7 +103,7 @@ static void kernel_bulk(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t v
 	else
 		v->node[node_of(phys)].kread_bytes += (uintptr_t)width;
 	if (!l1_hit(v, vaddr >> opt.line_shift))
-		touch(v, phys, store, true);
+		touch(v, phys, store, true, clock_ticks());
 }
 
 /* Bytes one repetition of a `rep movs` or `rep stos` moves; 0 for any other instruction. */

@@ -18,6 +18,7 @@
 #define MAX_SOCKETS 4
 #define MAX_NODES 8
 #define STREAMS 16
+#define AHEAD 8
 #define L1_LINES 256
 #define NO_LINE UINT64_MAX
 
@@ -38,6 +39,7 @@ struct node_count {
 struct vcpu {
 	uint64_t l1[L1_LINES];		/* virtual line numbers: a private first-level filter */
 	uint64_t stream[STREAMS];
+	uint64_t engine[2];		/* tick at which the stream engine has its last line */
 	unsigned int next_stream;
 	unsigned int socket;
 	struct qemu_plugin_register *rax, *rdx;
@@ -79,9 +81,10 @@ bool llc_access(unsigned int socket, uint64_t line, bool store, uint64_t *victim
 
 void delay_init(void);
 uint64_t clock_ticks(void);
-/* Charges one miss, or the write-back of a line, to a node and waits as long as it would take. */
-void delay_miss(struct vcpu *v, unsigned int node, uint64_t line, bool store, bool kernel);
-void delay_writeback(struct vcpu *v, unsigned int node);
+/* Charges a node one miss that began at tick `now`, and waits as long as it would take. */
+void delay_miss(struct vcpu *v, unsigned int node, uint64_t line, bool store, bool kernel,
+		uint64_t now);
+void delay_writeback(struct vcpu *v, unsigned int node, uint64_t now);
 unsigned int node_of(uint64_t phys);
 
 int report_open(void);

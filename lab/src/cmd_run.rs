@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `terrace-lab run`.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
@@ -18,9 +17,9 @@ use terrace_lab::job::Delays;
 use terrace_lab::job::Job;
 use terrace_lab::kernel::Kernel;
 
-/// Options of `terrace-lab run`.
+/// Which machine and which kernel.
 #[derive(Debug, clap::Args)]
-pub(crate) struct RunArgs {
+pub(crate) struct GuestArgs {
     /// Machine description
     #[arg(long, value_name = "FILE")]
     machine: PathBuf,
@@ -30,6 +29,21 @@ pub(crate) struct RunArgs {
     /// Modules of that kernel [default: lib/modules/VERSION beside its boot directory]
     #[arg(long, value_name = "DIR")]
     modules: Option<PathBuf>,
+}
+
+impl GuestArgs {
+    pub(crate) fn load(&self) -> anyhow::Result<(Machine, Kernel)> {
+        let machine = Machine::load(&self.machine)?;
+        let kernel = Kernel::find(self.kernel.as_deref(), self.modules.as_deref())?;
+        Ok((machine, kernel))
+    }
+}
+
+/// Options of `terrace-lab run`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    guest: GuestArgs,
     /// Give up after this long, boot included
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = humantime::parse_duration)]
     timeout: Duration,
@@ -54,8 +68,7 @@ pub(crate) struct RunArgs {
 }
 
 pub(crate) fn main(args: &RunArgs) -> anyhow::Result<ExitCode> {
-    let machine = Machine::load(&args.machine)?;
-    let kernel = Kernel::find(args.kernel.as_deref(), args.modules.as_deref())?;
+    let (machine, kernel) = args.guest.load()?;
     let spec = Spec {
         machine: &machine,
         kernel: &kernel,
@@ -81,31 +94,15 @@ pub(crate) fn main(args: &RunArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn job(args: &RunArgs, machine: &Machine) -> anyhow::Result<Job> {
-    let directory = std::env::current_dir().context("Cannot tell the current directory")?;
-    let mut environment: BTreeMap<String, String> = BTreeMap::new();
-    for (key, value) in std::env::vars_os() {
-        // What is not UTF-8 does not travel; nothing the lab runs needs it.
-        if let (Ok(key), Ok(value)) = (key.into_string(), value.into_string()) {
-            environment.insert(key, value);
-        }
-    }
-    environment.insert("TERRACE_LAB".to_owned(), machine.name.clone());
-    let mut shares = Vec::new();
+    let mut job = Job::here(machine, args.command.clone(), args.delays)
+        .context("Cannot tell the current directory")?;
     for (index, path) in args.share.iter().enumerate() {
         let path = fs::canonicalize(path)
             .with_context(|| format!("Cannot share {} with the guest", path.display()))?;
-        shares.push((format!("share{index}"), path.to_string_lossy().into_owned()));
+        job.shares
+            .push((format!("share{index}"), path.to_string_lossy().into_owned()));
     }
-    let ranking = machine.ranking(0);
-    Ok(Job {
-        command: args.command.clone(),
-        directory: directory.to_string_lossy().into_owned(),
-        environment,
-        delays: args.delays,
-        lab_node: ranking[ranking.len() - 1],
-        fast_node: ranking[0],
-        shares,
-    })
+    Ok(job)
 }
 
 fn to_stdout() -> Sink {

@@ -3,9 +3,11 @@
 //! reports coming out as JSON lines on the control port.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use serde::Deserialize;
 use serde::Serialize;
+use terrace_config::Machine;
 
 /// Name of the job's file in the shared directory.
 pub const JOB_FILE: &str = "job.json";
@@ -38,6 +40,32 @@ pub struct Job {
     pub fast_node: usize,
     /// Host directories shared read-write: 9p tag and path.
     pub shares: Vec<(String, String)>,
+}
+
+impl Job {
+    /// A command to run in the guest as it would run here: directory and environment of the
+    /// calling process, and `TERRACE_LAB` with the machine's name.
+    ///
+    /// # Errors
+    ///
+    /// If there is no current directory (any more).
+    pub fn here(machine: &Machine, command: Vec<String>, delays: Delays) -> io::Result<Self> {
+        // What is not UTF-8 does not travel; nothing the lab runs needs it.
+        let mut environment: BTreeMap<String, String> = std::env::vars_os()
+            .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        environment.insert("TERRACE_LAB".to_owned(), machine.name.clone());
+        let ranking = machine.ranking(0);
+        Ok(Self {
+            command,
+            directory: std::env::current_dir()?.to_string_lossy().into_owned(),
+            environment,
+            delays,
+            lab_node: ranking[ranking.len() - 1],
+            fast_node: ranking[0],
+            shares: Vec::new(),
+        })
+    }
 }
 
 /// Memory of a node as the guest's kernel sees it.

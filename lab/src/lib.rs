@@ -11,11 +11,13 @@
 //! What is modelled, and what that distorts, is in `docs/lab.md`.
 
 pub mod boot;
+pub mod calibrate;
 pub mod guest;
 pub mod initramfs;
 pub mod job;
 pub mod kernel;
 pub mod mark;
 pub mod plugin;
+pub mod probe;
 pub mod qemu;
 pub mod series;

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::Subcommand;
 
+mod cmd_calibrate;
 mod cmd_run;
 
 #[derive(Debug, Parser)]
@@ -21,10 +22,19 @@ struct Args {
 enum Cmd {
     /// Boot a machine, run a command in it, bring its output and exit code back
     Run(cmd_run::RunArgs),
+    /// Measure how much slower the emulated machine is than a real one, thing by thing
+    Calibrate(cmd_calibrate::CalibrateArgs),
     /// Inside the lab: start or stop the memory model, or put a mark into the time series
     Mark {
         /// `start`, `stop`, or the text of a mark
         what: String,
+    },
+    /// Measure what basic things cost here; `calibrate` runs it on both sides
+    #[command(hide = true)]
+    Probe {
+        /// Memory nodes to measure; more than one changes kernel settings
+        #[arg(long, default_value_t = 1)]
+        nodes: u16,
     },
     /// Process 1 of the guest; not for use by hand
     #[command(hide = true)]
@@ -34,6 +44,8 @@ enum Cmd {
 fn main() -> ExitCode {
     let result = match Args::parse().command {
         Cmd::Run(args) => cmd_run::main(&args),
+        Cmd::Calibrate(args) => cmd_calibrate::main(&args),
+        Cmd::Probe { nodes } => cmd_calibrate::probe(nodes),
         Cmd::Mark { what } => {
             match what.as_str() {
                 "start" => terrace_lab::mark::start(),

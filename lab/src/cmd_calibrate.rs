@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `terrace-lab calibrate`, and the `probe` it runs on both sides.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use terrace_lab::boot::Spec;
+use terrace_lab::calibrate;
+use terrace_lab::job::Delays;
+use terrace_lab::job::GUEST_DIR;
+use terrace_lab::job::Job;
+use terrace_lab::probe;
+
+use crate::cmd_run::GuestArgs;
+
+/// Options of `terrace-lab calibrate`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CalibrateArgs {
+    #[command(flatten)]
+    guest: GuestArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn main(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
+    let (machine, kernel) = args.guest.load()?;
+    let program = format!("{GUEST_DIR}/terrace-lab");
+    let nodes = machine.nodes.len().to_string();
+    let command = [&program, "probe", "--nodes", &nodes]
+        .map(str::to_owned)
+        .to_vec();
+    let spec = Spec {
+        machine: &machine,
+        kernel: &kernel,
+        job: Job::here(&machine, command, Delays::On)
+            .context("Cannot tell the current directory")?,
+        timeout: Duration::from_secs(300),
+        program: std::env::current_exe().context("Cannot find the running program")?,
+    };
+    let (factors, _) = calibrate::calibrate(&spec)?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&factors)?);
+    } else {
+        print!("{}", calibrate::table(&machine, &factors));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn probe(nodes: u16) -> anyhow::Result<ExitCode> {
+    println!("{}", serde_json::to_string(&probe::measure(nodes.max(1))?)?);
+    Ok(ExitCode::SUCCESS)
+}

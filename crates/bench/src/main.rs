@@ -22,6 +22,7 @@ use terrace_workload::NAMES;
 use terrace_workload::Scale;
 use terrace_workload::Spec;
 use terrace_workload::report::Line;
+use terrace_workload::report::Second;
 
 /// Runs a benchmark workload on this machine's memory.
 #[derive(Debug, Parser)]
@@ -132,6 +133,8 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     let mut printed = Ok(());
     mark::start();
+    // The counters at the start, so that the first second has a beginning.
+    mark::mark(&to_json(&Line::Second(Second { t: 0.0, ops: 0 })));
     let check = run.visit_and_check(|line| {
         match line {
             Line::Second(_) => mark::mark(&to_json(line)),

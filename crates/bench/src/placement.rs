@@ -11,14 +11,18 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
+use rustix::io::Errno;
 use terrace_core::NodeId;
+use terrace_sys::mempolicy;
+use terrace_sys::mempolicy::Policy;
+use terrace_sys::move_pages;
+use terrace_sys::move_pages::PageStatus;
+use terrace_sys::move_pages::Target;
 use terrace_workload::PAGE_BYTES;
 use thiserror::Error;
 
 use crate::arena::Arena;
 
-const MPOL_DEFAULT: libc::c_int = 0;
-const MPOL_PREFERRED: libc::c_int = 1;
 /// Pages asked for in one call.
 const BATCH: usize = 4096;
 
@@ -32,7 +36,7 @@ pub enum PlacementError {
         call: &'static str,
         /// What it said.
         #[source]
-        source: io::Error,
+        source: Errno,
     },
     /// A file in sysfs or procfs could not be read.
     #[error("Cannot read {path}")]
@@ -51,9 +55,6 @@ pub enum PlacementError {
         /// What was looked for.
         what: &'static str,
     },
-    /// No such node.
-    #[error("Node {0} is beyond the 64 that a placement can name")]
-    Node(NodeId),
 }
 
 /// New pages of this thread come from `node` while the value lives.
@@ -67,10 +68,7 @@ impl Preferred {
     ///
     /// Where the kernel has no such node.
     pub fn node(node: NodeId) -> Result<Self, PlacementError> {
-        let bit = 1u64
-            .checked_shl(u32::from(node.0))
-            .ok_or(PlacementError::Node(node))?;
-        set_policy(MPOL_PREFERRED, Some(bit))?;
+        set_policy(&Policy::Preferred(node))?;
         Ok(Self(()))
     }
 }
@@ -78,26 +76,15 @@ impl Preferred {
 impl Drop for Preferred {
     fn drop(&mut self) {
         // Going back to the default cannot fail: there is no node to be missing.
-        let _ = set_policy(MPOL_DEFAULT, None);
+        let _ = set_policy(&Policy::Default);
     }
 }
 
-fn set_policy(mode: libc::c_int, nodes: Option<u64>) -> Result<(), PlacementError> {
-    let (mask, bits) = match &nodes {
-        // The kernel reads one bit less than it is told.
-        Some(mask) => (std::ptr::from_ref(mask), 65usize),
-        None => (std::ptr::null(), 0),
-    };
-    // SAFETY: the mask is null with no bits, or 64 bits that outlive the call.
-    let result = unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, mask, bits) };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(PlacementError::Call {
-            call: "set_mempolicy",
-            source: io::Error::last_os_error(),
-        })
-    }
+fn set_policy(policy: &Policy) -> Result<(), PlacementError> {
+    mempolicy::set_mempolicy(policy).map_err(|source| PlacementError::Call {
+        call: "set_mempolicy",
+        source,
+    })
 }
 
 /// The node of each page of the arena, `None` where there is no page.
@@ -106,37 +93,21 @@ fn set_policy(mode: libc::c_int, nodes: Option<u64>) -> Result<(), PlacementErro
 ///
 /// Where the kernel has no NUMA support.
 pub fn nodes_of(arena: &Arena) -> Result<Vec<Option<NodeId>>, PlacementError> {
-    let mut nodes = Vec::with_capacity(arena.pages() as usize);
     let first = arena.address(0);
     let addresses: Vec<u64> = (0..u64::from(arena.pages()))
         .map(|page| first + page * PAGE_BYTES)
         .collect();
-    let mut status = [0i32; BATCH];
+    let mut nodes = Vec::with_capacity(addresses.len());
     for batch in addresses.chunks(BATCH) {
-        // SAFETY: both arrays have at least `batch.len()` elements and outlive the call; without
-        // target nodes the call moves nothing and writes only to `status`.
-        let result = unsafe {
-            libc::syscall(
-                libc::SYS_move_pages,
-                0,
-                batch.len(),
-                batch.as_ptr(),
-                std::ptr::null::<i32>(),
-                status.as_mut_ptr(),
-                0,
-            )
-        };
-        if result != 0 {
-            return Err(PlacementError::Call {
+        let status =
+            move_pages::query(Target::Own, batch).map_err(|source| PlacementError::Call {
                 call: "move_pages",
-                source: io::Error::last_os_error(),
-            });
-        }
-        nodes.extend(
-            status[..batch.len()]
-                .iter()
-                .map(|&node| u16::try_from(node).ok().map(NodeId)),
-        );
+                source,
+            })?;
+        nodes.extend(status.into_iter().map(|status| match status {
+            PageStatus::On(node) => Some(node),
+            _ => None,
+        }));
     }
     Ok(nodes)
 }

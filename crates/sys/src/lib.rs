@@ -17,5 +17,6 @@ pub mod procmaps;
 pub mod self_memory;
 pub mod settings;
 pub mod shm;
+pub mod topology;
 pub mod uffd;
 pub mod unix_channel;

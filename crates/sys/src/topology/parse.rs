@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The forms in which the kernel writes about nodes. Pure.
+
+use std::collections::BTreeMap;
+
+use terrace_core::NodeId;
+
+/// Longest list that is believed: more than any kernel's `NR_CPUS`.
+const LIST_MAX: usize = 1 << 16;
+
+/// `0-3,8`, or nothing.
+pub(super) fn list(text: &str) -> Option<Vec<u32>> {
+    let mut found = Vec::new();
+    for part in text.split(',').filter(|p| !p.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        let count = usize::try_from(last.checked_sub(first)?).ok()?;
+        if count + found.len() >= LIST_MAX {
+            return None;
+        }
+        found.extend(first..=last);
+    }
+    Some(found)
+}
+
+/// `10 21`.
+pub(super) fn numbers(text: &str) -> Option<Vec<u32>> {
+    text.split_ascii_whitespace()
+        .map(|w| w.parse().ok())
+        .collect()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Meminfo {
+    pub(super) total_bytes: u64,
+    pub(super) free_bytes: u64,
+}
+
+/// `Node 0 MemTotal:  1000 kB` and so on.
+pub(super) fn meminfo(text: &str) -> Option<Meminfo> {
+    let field = |name: &str| {
+        let rest = text
+            .lines()
+            .find_map(|l| l.split_once(name))
+            .map(|(_, rest)| rest)?;
+        let kib: u64 = rest.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        kib.checked_mul(1024)
+    };
+    Some(Meminfo {
+        total_bytes: field(" MemTotal:")?,
+        free_bytes: field(" MemFree:")?,
+    })
+}
+
+/// A node's watermarks, pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Watermarks {
+    pub(super) low_pages: u64,
+    pub(super) high_pages: u64,
+}
+
+/// Sums the zones of each node in `/proc/zoneinfo`. Zones without pages have watermarks, too
+/// (`min_free_kbytes` is split over them), which mean nothing and are left out.
+pub(super) fn zoneinfo(text: &str) -> BTreeMap<NodeId, Watermarks> {
+    let mut nodes: BTreeMap<NodeId, Watermarks> = BTreeMap::new();
+    let (mut node, mut zone) = (None, Watermarks::default());
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("Node ") {
+            let number = rest.split(',').next().and_then(|n| n.trim().parse().ok());
+            (node, zone) = (number.map(NodeId), Watermarks::default());
+            continue;
+        }
+        let mut words = line.split_ascii_whitespace();
+        let (Some(name), Some(value), None) = (words.next(), words.next(), words.next()) else {
+            continue;
+        };
+        let (Some(node), Ok(value)) = (node, value.parse::<u64>()) else {
+            continue;
+        };
+        match name {
+            "low" => zone.low_pages = value,
+            "high" => zone.high_pages = value,
+            // After the watermarks of its zone, and once.
+            "managed" if value > 0 => {
+                let sum = nodes.entry(node).or_default();
+                sum.low_pages = sum.low_pages.saturating_add(zone.low_pages);
+                sum.high_pages = sum.high_pages.saturating_add(zone.high_pages);
+            }
+            // Counters of the processors' lists follow, with the same names on newer kernels.
+            "pagesets" => zone = Watermarks::default(),
+            _ => {}
+        }
+    }
+    nodes
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn lists_are_read_as_the_kernel_writes_them() {
+        assert_eq!(list("0-2,8"), Some(vec![0, 1, 2, 8]));
+        assert_eq!(list(""), Some(vec![]));
+        assert_eq!(list("3-1"), None);
+        assert_eq!(list("0-4294967295"), None);
+        assert_eq!(list("a"), None);
+    }
+
+    #[test]
+    fn watermarks_are_summed_over_zones_with_pages() {
+        let text = "Node 0, zone      DMA\n  per-node stats\n      nr_low 5\n  pages free     3712\n        \
+            boost    0\n        min      190\n        low      237\n        high     284\n        \
+            spanned  4095\n        present  3998\n        managed  3712\n        cma      0\n  \
+            pagesets\n    cpu: 0\n              count:    0\n              high:     14\n\
+            Node 0, zone  Movable\n  pages free     0\n        low      32\n        high     32\n        \
+            managed  0\nNode 1, zone   Normal\n        low      7\n        high     9\n        managed 100\n";
+        let nodes = zoneinfo(text);
+        assert_eq!(
+            nodes[&NodeId(0)],
+            Watermarks {
+                low_pages: 237,
+                high_pages: 284
+            }
+        );
+        assert_eq!(
+            nodes[&NodeId(1)],
+            Watermarks {
+                low_pages: 7,
+                high_pages: 9
+            }
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "(Node [0-9]{1,2},|[a-z :]{1,8}|[0-9,\n -]{0,9}){0,40}") {
+            let _ = (list(&text), numbers(&text), meminfo(&text), zoneinfo(&text));
+        }
+    }
+}

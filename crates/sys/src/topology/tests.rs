@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Machines as sysfs shows them, in a directory.
+
+use tempfile::TempDir;
+
+use super::memory::MemoryReader;
+use super::*;
+
+/// A node of a made-up machine: memory in MiB, processors, read latency where HMAT says.
+struct Made {
+    mib: u64,
+    cpus: &'static str,
+    latency: Option<u32>,
+}
+
+const fn made(mib: u64, cpus: &'static str, latency: Option<u32>) -> Made {
+    Made { mib, cpus, latency }
+}
+
+fn put(path: &Path, text: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, format!("{text}\n")).unwrap();
+}
+
+fn machine(nodes: &[Made], distances: &[&str], kernel_tiers: &[(u32, &str)]) -> TempDir {
+    let root = tempfile::tempdir().unwrap();
+    let directory = root.path().join("sys/devices/system/node");
+    put(&directory.join("online"), &format!("0-{}", nodes.len() - 1));
+    let mut zoneinfo = String::new();
+    for (id, node) in nodes.iter().enumerate() {
+        let at = directory.join(format!("node{id}"));
+        let kib = node.mib * 1024;
+        put(
+            &at.join("meminfo"),
+            &format!(
+                "Node {id} MemTotal:   {kib} kB\nNode {id} MemFree:    {} kB",
+                kib / 2
+            ),
+        );
+        put(&at.join("cpulist"), node.cpus);
+        put(&at.join("distance"), distances[id]);
+        if let Some(latency) = node.latency {
+            let access = at.join("access1/initiators");
+            put(&access.join("read_latency"), &latency.to_string());
+            put(&access.join("write_latency"), &(latency + 20).to_string());
+            put(&access.join("read_bandwidth"), "20480");
+        }
+        zoneinfo += &format!("Node {id}, zone Normal\n low 10{id}\n high 20{id}\n managed {kib}\n");
+    }
+    put(&root.path().join("proc/zoneinfo"), &zoneinfo);
+    for (number, list) in kernel_tiers {
+        let tiers = root.path().join("sys/devices/virtual/memory_tiering");
+        put(&tiers.join(format!("memory_tier{number}/nodelist")), list);
+        put(&tiers.join("power/control"), "auto");
+    }
+    root
+}
+
+fn tiers(topology: &Topology) -> Vec<(u16, u16)> {
+    let nodes = topology.tiers.nodes().iter();
+    nodes.map(|n| (n.tier.0, n.id.0)).collect()
+}
+
+fn discover(root: &TempDir) -> Topology {
+    Topology::discover(root.path(), None).unwrap()
+}
+
+#[test]
+fn one_node_is_one_tier() {
+    let root = machine(&[made(1024, "0-1", None)], &["10"], &[(4, "0")]);
+    let topology = discover(&root);
+    assert_eq!(tiers(&topology), [(0, 0)]);
+    assert_eq!(topology.source, TierSource::OneTier);
+    assert_eq!(topology.kernel_tiers, Some(1));
+    assert!(!topology.kernel_tells_tiers());
+    assert_eq!(topology.tiers.nodes()[0].cpus, [0, 1]);
+    assert_eq!(topology.tiers.nodes()[0].capacity_bytes, 1 << 30);
+}
+
+#[test]
+fn two_tiers_with_hmat_are_the_kernels() {
+    let root = machine(
+        &[made(288, "0-1", Some(80)), made(992, "", Some(250))],
+        &["10 20", "20 10"],
+        &[(70, "1"), (4, "0")],
+    );
+    let topology = discover(&root);
+    assert_eq!(tiers(&topology), [(0, 0), (1, 1)]);
+    assert_eq!(topology.source, TierSource::Kernel);
+    assert!(topology.kernel_tells_tiers());
+    let slow = topology.tiers.node(NodeId(1)).unwrap();
+    assert_eq!(slow.read_latency_ns, Some(250));
+    assert_eq!(slow.write_latency_ns, Some(270));
+    assert_eq!(slow.read_bandwidth_mbps, Some(20480));
+    assert!(slow.cpus.is_empty());
+}
+
+/// MTM, table 1: two sockets, each with DRAM (0, 1) and persistent memory (2, 3).
+#[test]
+fn mtm_machine_is_seen_differently_from_each_socket() {
+    let root = machine(
+        &[
+            made(96 << 10, "0-23", None),
+            made(96 << 10, "24-47", None),
+            made(768 << 10, "", None),
+            made(768 << 10, "", None),
+        ],
+        &["10 21 17 28", "21 10 28 17", "17 28 10 28", "28 17 28 10"],
+        &[(4, "0-1"), (22, "2-3")],
+    );
+    let topology = discover(&root);
+    assert_eq!(tiers(&topology), [(0, 0), (0, 1), (1, 2), (1, 3)]);
+    let view = |from| {
+        topology
+            .view(NodeId(from))
+            .into_iter()
+            .map(|n| n.0)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(view(0), [0, 1, 2, 3]);
+    assert_eq!(view(1), [1, 0, 3, 2]);
+    assert_eq!(topology.cpu_nodes, [NodeId(0), NodeId(1)]);
+    assert_eq!(topology.distance(NodeId(0), NodeId(3)), 28);
+}
+
+#[test]
+fn cxl_node_in_the_tier_of_dram_is_told_apart_by_us() {
+    for (latency, source) in [
+        (Some((80, 250)), TierSource::Latency),
+        (None, TierSource::Distance),
+    ] {
+        let root = machine(
+            &[
+                made(288, "0-1", latency.map(|l| l.0)),
+                made(992, "", latency.map(|l| l.1)),
+            ],
+            &["10 20", "20 10"],
+            &[(4, "0-1")],
+        );
+        let topology = discover(&root);
+        assert_eq!(tiers(&topology), [(0, 0), (1, 1)]);
+        assert_eq!(topology.source, source);
+        assert_eq!(topology.kernel_tiers, Some(1));
+        assert!(!topology.kernel_tells_tiers());
+    }
+}
+
+#[test]
+fn two_sockets_of_dram_are_one_tier() {
+    let root = machine(
+        &[made(1024, "0", Some(80)), made(1024, "1", Some(85))],
+        &["10 21", "21 10"],
+        &[(4, "0-1")],
+    );
+    let topology = discover(&root);
+    assert_eq!(topology.source, TierSource::OneTier);
+    assert_eq!(topology.tiers.count(), 1);
+}
+
+#[test]
+fn node_without_memory_is_no_memory_node() {
+    let root = machine(
+        &[
+            made(0, "0-3", None),
+            made(1024, "", None),
+            made(1024, "4-7", None),
+        ],
+        &["10 15 20", "15 10 20", "20 20 10"],
+        &[],
+    );
+    let topology = discover(&root);
+    assert_eq!(tiers(&topology), [(0, 2), (1, 1)]);
+    assert_eq!(topology.kernel_tiers, None);
+    assert_eq!(topology.cpu_nodes, [NodeId(0), NodeId(2)]);
+}
+
+#[test]
+fn operator_has_the_last_word() {
+    let root = machine(
+        &[made(288, "0-1", Some(80)), made(992, "", Some(250))],
+        &["10 20", "20 10"],
+        &[(4, "0"), (70, "1")],
+    );
+    let with = |tiers: &[&[u16]]| {
+        let tiers = tiers
+            .iter()
+            .map(|t| t.iter().copied().map(NodeId).collect());
+        Topology::discover(root.path(), Some(&Override(tiers.collect())))
+    };
+    let swapped = with(&[&[1], &[0]]).unwrap();
+    assert_eq!(tiers(&swapped), [(0, 1), (1, 0)]);
+    assert_eq!(swapped.source, TierSource::Override);
+    let unknown = with(&[&[0], &[1, 7]]).unwrap_err().to_string();
+    assert_eq!(
+        unknown,
+        "Tier 1 names node 7, which has no memory here; nodes with memory: 0, 1"
+    );
+    assert!(matches!(
+        with(&[&[0]]),
+        Err(TopologyError::NotOnce(NodeId(1)))
+    ));
+    assert!(matches!(
+        with(&[&[0], &[1], &[0]]),
+        Err(TopologyError::NotOnce(NodeId(0)))
+    ));
+}
+
+#[test]
+fn memory_of_a_node_comes_with_its_watermarks() {
+    let root = machine(
+        &[made(288, "0-1", None), made(992, "", None)],
+        &["10 20", "20 10"],
+        &[],
+    );
+    let reader = MemoryReader::open(root.path()).unwrap();
+    let memory = reader.read(NodeId(1)).unwrap();
+    let page = rustix::param::page_size() as u64;
+    assert_eq!(memory.total_bytes, 992 << 20);
+    assert_eq!(memory.free_bytes, 496 << 20);
+    assert_eq!(
+        (memory.low_bytes, memory.high_bytes),
+        (101 * page, 201 * page)
+    );
+    assert!(matches!(
+        reader.read(NodeId(9)),
+        Err(TopologyError::Read { .. })
+    ));
+}
+
+#[test]
+fn this_machine_is_readable() {
+    let topology = Topology::discover(Path::new("/"), None).unwrap();
+    assert!(!topology.tiers.nodes().is_empty());
+    let reader = MemoryReader::open(Path::new("/")).unwrap();
+    for node in topology.tiers.nodes() {
+        let memory = reader.read(node.id).unwrap();
+        assert!(memory.free_bytes < memory.total_bytes);
+        assert!(memory.low_bytes < memory.high_bytes);
+        assert_eq!(memory.total_bytes, node.capacity_bytes);
+    }
+}
+
+#[test]
+fn missing_sysfs_is_named() {
+    let root = tempfile::tempdir().unwrap();
+    let error = Topology::discover(root.path(), None).unwrap_err();
+    assert!(error.to_string().contains("node/online"), "{error}");
+}

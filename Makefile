@@ -1,0 +1,41 @@
+# Every target works from a fresh clone on Debian 12 as root; packages are installed by setup.
+SHELL := /bin/bash
+CARGO ?= cargo
+LAB := target/release/terrace-lab
+MACHINE ?= machines/cxl-2tier.toml
+
+.PHONY: all setup build kernel demo bench test lint clean
+all: build
+
+setup:
+	@scripts/setup
+
+build: setup
+	$(CARGO) build --release --workspace
+
+# The guest's kernel: Debian's package, unpacked under target/, not installed.
+kernel: build
+	@$(LAB) kernel fetch
+
+demo: build kernel
+	@mkdir -p results
+	$(LAB) compare --machine $(MACHINE) --workloads nomad-small-read,redis \
+	  --systems none,kernel,nomad,oracle --json results/demo.json --html results/demo.html
+
+bench: build kernel
+	@mkdir -p results
+	$(LAB) compare --machine $(MACHINE) \
+	  --workloads nomad-small-read,nomad-small-write,nomad-medium-read,nomad-medium-write,nomad-large-read,nomad-large-write,gups,redis \
+	  --systems none,kernel,nomad,oracle --json results/bench.json --html results/bench.html
+
+test: build kernel
+	@scripts/test
+
+lint: setup
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) run -q -p xtask -- check-deps
+
+clean:
+	$(CARGO) clean
+	rm -rf results

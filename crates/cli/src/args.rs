@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command line as it was typed. No system call here; `run.rs` and its siblings resolve it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::Parser;
+use clap::Subcommand;
+use terrace_core::parse_bytes;
+
+/// Transparent memory tiering: keep the pages that matter in the fast tier.
+#[derive(Debug, Parser)]
+#[command(
+    name = "terrace",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a program with its memory tiered.
+    Run(RunArgs),
+    /// Tier the memory of a program that runs already (by move_pages, without transactions).
+    Attach(AttachArgs),
+    /// Show what the running supervisors do.
+    Status(StatusArgs),
+    /// Stop the supervisors from acting, until `resume`.
+    Pause(SelectArgs),
+    /// Let paused supervisors act.
+    Resume(SelectArgs),
+    /// Show the memory nodes and the tiers they form.
+    Tiers(JsonArgs),
+    /// Say what this machine can do, what is missing and what follows.
+    Doctor(DoctorArgs),
+    /// Run a benchmark workload in this process.
+    Bench(BenchArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PolicyArgs {
+    /// Preset: none, nomad.
+    #[arg(long, default_value = "nomad")]
+    pub(crate) policy: String,
+    /// Use at most so much of the fast tier (4GiB, 512M). On a machine with one node: split it.
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(crate) fast: Option<u64>,
+    /// Leave the program's children alone.
+    #[arg(long)]
+    pub(crate) no_follow: bool,
+    /// Start paused; `terrace resume` lets it act.
+    #[arg(long)]
+    pub(crate) paused: bool,
+    /// At the end, print statistics to standard error; with FILE, write them there as JSON.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    pub(crate) stats: Option<Option<PathBuf>>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) policy: PolicyArgs,
+    /// Do not preload the agent: migrate by move_pages only.
+    #[arg(long)]
+    pub(crate) no_agent: bool,
+    /// Copy workers in the program.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) copy_workers: u32,
+    /// Pages of one transaction batch.
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=512))]
+    pub(crate) batch_pages: u32,
+    /// The program and its arguments.
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AttachArgs {
+    #[command(flatten)]
+    pub(crate) policy: PolicyArgs,
+    /// Process id.
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) pid: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct JsonArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    pub(crate) select: SelectArgs,
+    #[command(flatten)]
+    pub(crate) json: JsonArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SelectArgs {
+    /// Only this supervisor, or the one that manages this process.
+    #[arg(value_name = "PID")]
+    pub(crate) pid: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Put back kernel settings that a crashed supervisor left changed.
+    #[arg(long)]
+    pub(crate) restore: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// Everything else is the benchmark's own: `terrace bench --help`.
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "WORKLOAD"
+    )]
+    pub(crate) args: Vec<OsString>,
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `terrace run` and `terrace attach`.
+
+use std::path::Path;
+
+use anyhow::Context;
+use terrace_core::NodeId;
+use terrace_core::NodeInfo;
+use terrace_core::Pid;
+use terrace_core::TierId;
+use terrace_core::Tiers;
+use terrace_supervisor::options::Options;
+use terrace_supervisor::options::Target;
+use terrace_supervisor::report::Status;
+use terrace_supervisor::session;
+use terrace_supervisor::session::Setting;
+use terrace_sys::topology::Topology;
+
+use crate::Usage;
+use crate::args::AttachArgs;
+use crate::args::PolicyArgs;
+use crate::args::RunArgs;
+
+pub(crate) fn run(args: RunArgs) -> anyhow::Result<u8> {
+    let options = Options {
+        agent: !args.no_agent,
+        copy_workers: args.copy_workers,
+        batch_pages: args.batch_pages,
+        ..with_policy(&args.policy, Target::Program(args.command))
+    };
+    manage(options, args.policy.stats.as_ref())
+}
+
+pub(crate) fn attach(args: AttachArgs) -> anyhow::Result<u8> {
+    let options = Options {
+        agent: false,
+        ..with_policy(&args.policy, Target::Running(Pid(args.pid)))
+    };
+    manage(options, args.policy.stats.as_ref())
+}
+
+fn with_policy(args: &PolicyArgs, target: Target) -> Options {
+    Options {
+        policy: args.policy.clone(),
+        fast_bytes: args.fast,
+        follow: !args.no_follow,
+        paused: args.paused,
+        ..Options::new(target)
+    }
+}
+
+fn manage(mut options: Options, stats: Option<&Option<std::path::PathBuf>>) -> anyhow::Result<u8> {
+    if !terrace_policy::NAMES.contains(&options.policy.as_str()) {
+        return Err(terrace_policy::PolicyError::Unknown(options.policy).into());
+    }
+    if let Some(Some(file)) = stats {
+        // A run that cannot leave its figures is better not started.
+        std::fs::write(file, "").with_context(|| format!("Cannot write {}", file.display()))?;
+    }
+    let setting = setting(&mut options)?;
+    let finished = session::run(options, setting)?;
+    match stats {
+        None => {}
+        Some(None) => eprint!("{}", finished.status.to_text()),
+        Some(Some(file)) => write_stats(file, &finished.status)?,
+    }
+    Ok(finished.code)
+}
+
+fn write_stats(file: &Path, status: &Status) -> anyhow::Result<()> {
+    let text = serde_json::to_string_pretty(status)?;
+    std::fs::write(file, text + "\n").with_context(|| format!("Cannot write {}", file.display()))
+}
+
+/// The machine as the policy shall see it. On a machine with one node, `--fast` splits it into two
+/// tiers in name; without it there is nothing to tier.
+fn setting(options: &mut Options) -> anyhow::Result<Setting> {
+    let tiers = Topology::discover(Path::new("/"), None)?.tiers;
+    let top: u64 = tiers
+        .nodes()
+        .iter()
+        .filter(|n| tiers.is_top(n.id))
+        .map(|n| n.capacity_bytes)
+        .sum();
+    let all: u64 = tiers.nodes().iter().map(|n| n.capacity_bytes).sum();
+    if let Some(fast) = options.fast_bytes {
+        let most = if tiers.count() > 1 { top } else { all };
+        if fast == 0 || fast > most {
+            return Err(Usage(format!(
+                "--fast {}: the fast tier can have from 1 byte to {}",
+                bytesize::ByteSize(fast).display().iec(),
+                bytesize::ByteSize(most).display().iec()
+            ))
+            .into());
+        }
+    }
+    let mut limits = Vec::new();
+    if options.policy != "none" && tiers.count() < 2 {
+        let Some(fast) = options.fast_bytes else {
+            return Err(Usage(one_tier(&tiers)).into());
+        };
+        if tiers.nodes().len() > 1 {
+            return Err(Usage(one_tier(&tiers)).into());
+        }
+        let line = format!(
+            "this machine has one memory node: splitting it in name into {} fast and {} slow; \
+             without a second node the kernel reports no hint faults, so nothing will be promoted",
+            bytesize::ByteSize(fast).display().iec(),
+            bytesize::ByteSize(all - fast).display().iec()
+        );
+        eprintln!("terrace: {line}");
+        limits.push(line);
+        return Ok(Setting {
+            tiers: split(&tiers, fast),
+            limits,
+        });
+    }
+    Ok(Setting { tiers, limits })
+}
+
+fn one_tier(tiers: &Tiers) -> String {
+    if tiers.nodes().len() < 2 {
+        "this machine has one memory node: nothing to tier; --fast SIZE splits it in name, for trying out, \
+         and --policy none runs the program as it is"
+            .to_owned()
+    } else {
+        "the kernel sees all memory nodes in one tier (no HMAT or CDAT): hint faults find nothing there; \
+         see terrace tiers and terrace doctor"
+            .to_owned()
+    }
+}
+
+/// One real node as two in name.
+fn split(tiers: &Tiers, fast: u64) -> Tiers {
+    let Some(node) = tiers.nodes().first() else {
+        return tiers.clone();
+    };
+    let slow = NodeInfo {
+        id: NodeId(node.id.0 + 1),
+        tier: TierId(node.tier.0 + 1),
+        capacity_bytes: node.capacity_bytes - fast,
+        cpus: Vec::new(),
+        ..node.clone()
+    };
+    Tiers::new(vec![
+        NodeInfo {
+            capacity_bytes: fast,
+            ..node.clone()
+        },
+        slow,
+    ])
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The agents' socket: who connects becomes a link.
+
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+use terrace_move::agent::AgentLink;
+use terrace_move::agent::LinkError;
+use terrace_sys::unix_channel::Listener;
+
+/// The listening socket; removed when dropped.
+#[derive(Debug)]
+pub struct AgentSocket {
+    listener: Listener,
+    path: PathBuf,
+}
+
+impl AgentSocket {
+    /// Opens `agent-<pid>` in the run directory. Programs of other users that are started under
+    /// Terrace may connect (they find the path in their environment); who connects is known by the
+    /// kernel's word.
+    ///
+    /// # Errors
+    ///
+    /// What the file system says.
+    pub fn open(dir: &Path) -> std::io::Result<Self> {
+        fs::create_dir_all(dir)?;
+        let path = dir.join(format!("agent-{}", std::process::id()));
+        let _ = fs::remove_file(&path);
+        let listener = Listener::bind(&path)?;
+        let flags = rustix::fs::fcntl_getfl(&listener)? | rustix::fs::OFlags::NONBLOCK;
+        rustix::fs::fcntl_setfl(&listener, flags)?;
+        Ok(Self { listener, path })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Takes one waiting connection, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// Where the peer is no agent of this version.
+    pub fn accept(
+        &self,
+        copy_workers: u32,
+        batch_pages: u32,
+    ) -> Option<Result<AgentLink, LinkError>> {
+        match self.listener.accept() {
+            Ok(channel) => Some(AgentLink::accept(channel, copy_workers, batch_pages)),
+            Err(Errno::AGAIN | Errno::INTR) => None,
+            Err(source) => Some(Err(LinkError::Socket {
+                step: "accept a connection",
+                source,
+            })),
+        }
+    }
+}
+
+impl AsFd for AgentSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+impl Drop for AgentSocket {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The engine's actions on Linux: which page goes to which mover, and what came of it.
+//!
+//! A process with an agent gets transactions; what the agent cannot handle (shared, locked,
+//! read-only, file memory) and processes without one go by `move_pages`. Pages that are mapped by
+//! several processes go the ordinary way too, as in the paper (Nomad 3.3).
+//!
+//! Each order has a number and ends exactly once, also when its process goes away.
+
+use std::collections::BTreeMap;
+
+use terrace_core::Nanos;
+use terrace_core::PageRef;
+use terrace_core::Pid;
+use terrace_move::agent::AgentLink;
+use terrace_move::ordinary::Order;
+use terrace_move::ordinary::OrdinaryMover;
+use terrace_policy::Engine;
+use terrace_policy::Machine;
+use terrace_policy::Migration;
+use terrace_policy::Reason;
+use terrace_policy::ScanScope;
+use terrace_policy::Verdict;
+use terrace_policy::Way;
+use terrace_proto::Command;
+use terrace_proto::Op;
+use terrace_proto::Outcome;
+
+#[derive(Debug, Clone, Copy)]
+struct Outstanding {
+    page: PageRef,
+    migration: Migration,
+    way: Way,
+}
+
+/// Movers, and the orders that have not ended.
+#[derive(Debug)]
+pub struct LinuxMachine {
+    /// Connected agents.
+    pub links: BTreeMap<Pid, AgentLink>,
+    /// The mover by `move_pages`.
+    pub ordinary: OrdinaryMover,
+    /// What the policy last asked to scan; taken by the session.
+    pub scan_wanted: Option<(ScanScope, Nanos)>,
+    /// Whether the policy asked for an inventory; taken by the session.
+    pub inventory_wanted: bool,
+    outstanding: BTreeMap<u64, Outstanding>,
+    reclaims: BTreeMap<u64, Pid>,
+    seq: u64,
+}
+
+/// What a mover said of an order.
+#[derive(Debug, Clone, Copy)]
+pub struct End {
+    /// The order's number.
+    pub seq: u64,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// For transactions: how long the page was inaccessible, ns.
+    pub inaccessible_ns: u64,
+}
+
+impl LinuxMachine {
+    /// With that mover and no agents yet.
+    #[must_use]
+    pub const fn new(ordinary: OrdinaryMover) -> Self {
+        Self {
+            links: BTreeMap::new(),
+            ordinary,
+            scan_wanted: None,
+            inventory_wanted: false,
+            outstanding: BTreeMap::new(),
+            reclaims: BTreeMap::new(),
+            seq: 0,
+        }
+    }
+
+    /// Orders that have not ended.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.outstanding.len()
+    }
+
+    fn next(&mut self) -> u64 {
+        self.seq += 1;
+        self.seq
+    }
+
+    /// Sends what was queued to the agents.
+    pub fn flush(&mut self) {
+        for link in self.links.values_mut() {
+            link.flush();
+        }
+    }
+
+    fn send(&mut self, pid: Pid, command: &Command) -> bool {
+        self.links
+            .get_mut(&pid)
+            .is_some_and(|link| link.can_transact() && link.submit(command))
+    }
+
+    fn by_ordinary(&mut self, seq: u64, page: PageRef, migration: Migration) {
+        self.outstanding.insert(
+            seq,
+            Outstanding {
+                page,
+                migration,
+                way: Way::Ordinary,
+            },
+        );
+        self.ordinary.submit(Order {
+            seq,
+            page,
+            to: migration.target(),
+        });
+    }
+
+    /// A mover reported an end. Orders that a transaction cannot carry out go the ordinary way
+    /// first; everything else is told to the engine.
+    pub fn ended(&mut self, now: Nanos, end: End, engine: &mut Engine) {
+        if self.reclaims.remove(&end.seq).is_some() {
+            engine.stats_mut().shadows_reclaimed += end.inaccessible_ns;
+            return;
+        }
+        let Some(order) = self.outstanding.remove(&end.seq) else {
+            return;
+        };
+        let by_transaction = order.way == Way::Transaction;
+        let refused = matches!(
+            end.outcome,
+            Outcome::NotManaged | Outcome::Unavailable | Outcome::Busy
+        );
+        if by_transaction && refused {
+            self.by_ordinary(end.seq, order.page, order.migration);
+            return;
+        }
+        if by_transaction && end.outcome.moved() {
+            engine.stats_mut().inaccessible(Nanos(end.inaccessible_ns));
+        }
+        if end.outcome == Outcome::DoneShadowStale {
+            engine.stats_mut().shadows_stale += 1;
+        }
+        engine.ended(
+            now,
+            order.page,
+            order.migration,
+            verdict(order.migration, order.way, end.outcome),
+            order.way,
+        );
+    }
+
+    /// A process went away: its orders will not be answered any more.
+    pub fn forget(&mut self, now: Nanos, pid: Pid, engine: &mut Engine) {
+        self.links.remove(&pid);
+        self.reclaims.retain(|_, of| *of != pid);
+        let gone: Vec<u64> = self
+            .outstanding
+            .iter()
+            .filter(|(_, o)| o.page.pid == pid && o.way == Way::Transaction)
+            .map(|(seq, _)| *seq)
+            .collect();
+        for seq in gone {
+            self.ended(
+                now,
+                End {
+                    seq,
+                    outcome: Outcome::Gone,
+                    inaccessible_ns: 0,
+                },
+                engine,
+            );
+        }
+    }
+}
+
+fn verdict(migration: Migration, way: Way, outcome: Outcome) -> Verdict {
+    let keep = matches!(
+        migration,
+        Migration::Promote {
+            keep_shadow: true,
+            ..
+        }
+    );
+    match outcome {
+        Outcome::Done => Verdict::Moved {
+            shadow: keep && way == Way::Transaction,
+        },
+        Outcome::DoneShadowStale => Verdict::Moved { shadow: false },
+        Outcome::ShadowHit => Verdict::MovedOntoShadow,
+        Outcome::Dirtied => Verdict::Dirtied,
+        Outcome::Busy | Outcome::Failed => Verdict::Busy,
+        Outcome::NoMemory => Verdict::NoMemory,
+        Outcome::Gone | Outcome::NotManaged | Outcome::Unavailable => Verdict::Lost,
+    }
+}
+
+impl Machine for LinuxMachine {
+    fn migrate(&mut self, _now: Nanos, page: PageRef, migration: Migration, _reason: Reason) {
+        let seq = self.next();
+        let op = match migration {
+            Migration::Promote { to, keep_shadow } => Op::Promote {
+                node: to,
+                keep_shadow,
+            },
+            Migration::Demote { to } => Op::Demote { node: to },
+        };
+        if self.send(
+            page.pid,
+            &Command {
+                seq,
+                op,
+                addr: page.addr,
+                size: page.size,
+            },
+        ) {
+            self.outstanding.insert(
+                seq,
+                Outstanding {
+                    page,
+                    migration,
+                    way: Way::Transaction,
+                },
+            );
+        } else {
+            self.by_ordinary(seq, page, migration);
+        }
+    }
+
+    fn reclaim_shadows(&mut self, _now: Nanos, bytes: u64, _reason: Reason) {
+        let pids: Vec<Pid> = self.links.keys().copied().collect();
+        let share = bytes.div_ceil(4096).div_ceil(pids.len().max(1) as u64);
+        for pid in pids {
+            let seq = self.next();
+            let page = PageRef {
+                pid,
+                addr: terrace_core::Addr(0),
+                size: terrace_core::PageSize::Base4K,
+            };
+            let op = Op::ReclaimShadows { count: share };
+            if self.send(
+                pid,
+                &Command {
+                    seq,
+                    op,
+                    addr: page.addr,
+                    size: page.size,
+                },
+            ) {
+                self.reclaims.insert(seq, pid);
+            }
+        }
+    }
+
+    fn scan(&mut self, _now: Nanos, scope: ScanScope, period: Nanos) {
+        self.scan_wanted = Some((scope, period));
+    }
+
+    fn inventory(&mut self, _now: Nanos) {
+        self.inventory_wanted = true;
+    }
+}

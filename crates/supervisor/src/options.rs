@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a run was asked to do.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use terrace_core::Nanos;
+use terrace_core::Pid;
+
+/// What is managed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A program to start, with its arguments.
+    Program(Vec<OsString>),
+    /// A program that runs already. It has no agent.
+    Running(Pid),
+}
+
+/// One run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// What is managed.
+    pub target: Target,
+    /// Preset name.
+    pub policy: String,
+    /// At most so many bytes of the fast tier; all of it if not given.
+    pub fast_bytes: Option<u64>,
+    /// Preload the agent into the program.
+    pub agent: bool,
+    /// Manage the program's children too.
+    pub follow: bool,
+    /// Start without acting, until `terrace resume`.
+    pub paused: bool,
+    /// Copy workers in the agent.
+    pub copy_workers: u32,
+    /// Pages a transaction batch may hold.
+    pub batch_pages: u32,
+    /// Where the agent is; beside the running program if not given.
+    pub agent_path: Option<PathBuf>,
+    /// How often the nodes' memory is sampled.
+    pub memory_interval: Nanos,
+}
+
+impl Options {
+    /// With the defaults, for that target.
+    #[must_use]
+    pub fn new(target: Target) -> Self {
+        Self {
+            target,
+            policy: "nomad".to_owned(),
+            fast_bytes: None,
+            agent: true,
+            follow: true,
+            paused: false,
+            copy_workers: 1,
+            batch_pages: 32,
+            agent_path: None,
+            memory_interval: Nanos::from_millis(100),
+        }
+    }
+}

@@ -1,0 +1,582 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One run: waits on everything, feeds the engine, carries its actions to the movers.
+//!
+//! One thread. What it waits for: the tracker's ring, agents (connections, reports, their end), the
+//! ordinary mover, the control socket, signals, the program's end, the policy's next deadline.
+//! Whatever ends the run (the program, a signal, an error), kernel settings are put back by their
+//! guard, and agents see the socket close and go quiet.
+
+use std::collections::BTreeSet;
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::event::Timespec;
+use terrace_core::Nanos;
+use terrace_core::NodeId;
+use terrace_core::PageRef;
+use terrace_core::Pid;
+use terrace_core::Tiers;
+use terrace_move::agent::AgentLink;
+use terrace_move::ordinary::OrdinaryMover;
+use terrace_policy::Engine;
+use terrace_policy::Event;
+use terrace_policy::ScanScope;
+use terrace_proto::Notice;
+use terrace_proto::Report;
+use terrace_sys::clock;
+use terrace_sys::process::PidFd;
+use terrace_sys::process::Signal;
+use terrace_sys::topology::memory::MemoryReader;
+use terrace_track::HintFaultTracker;
+use terrace_track::HintFaultTrackerConfig;
+use terrace_track::TrackEvent;
+use terrace_track::Tracker;
+
+use crate::control;
+use crate::control::Control;
+use crate::control::Request;
+use crate::cpu;
+use crate::inventory::Inventory;
+use crate::links::AgentSocket;
+use crate::machine::End;
+use crate::machine::LinuxMachine;
+use crate::memory;
+use crate::options::Options;
+use crate::options::Target;
+use crate::program;
+use crate::report;
+use crate::report::NodeStatus;
+use crate::report::ProcessStatus;
+use crate::report::Status;
+use crate::scanner::Scanner;
+
+/// Reads of the tracker are at most this far apart, so that faults are young.
+const TRACK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// Exit code for the shell.
+    pub code: u8,
+    /// The last figures.
+    pub status: Status,
+}
+
+/// What is in the machine.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    /// Its tiers, as the policy sees them.
+    pub tiers: Tiers,
+    /// Why something does not work as asked.
+    pub limits: Vec<String>,
+}
+
+struct Session {
+    options: Options,
+    setting: Setting,
+    engine: Engine,
+    machine: LinuxMachine,
+    tracker: Option<HintFaultTracker>,
+    scanner: Option<Scanner>,
+    socket: Option<AgentSocket>,
+    control: Control,
+    memory: MemoryReader,
+    inventory: Inventory,
+    scan: Option<(ScanScope, Nanos)>,
+    managed: BTreeSet<Pid>,
+    started: Nanos,
+    memory_due: Nanos,
+    agent_cpu_gone: Nanos,
+}
+
+/// Runs until the program ends or a signal comes.
+///
+/// # Errors
+///
+/// Where the run cannot be set up; nothing was changed then.
+pub fn run(options: Options, setting: Setting) -> anyhow::Result<Finished> {
+    let policy = terrace_policy::by_name(&options.policy, &setting.tiers)?;
+    let signals = Signals::register().context("Cannot watch signals")?;
+    let mut session = Session::open(options, setting, policy)?;
+    let code = session.manage(&signals)?;
+    session.settle();
+    Ok(Finished {
+        code,
+        status: session.status(),
+    })
+}
+
+/// SIGTERM and SIGINT as a readable descriptor.
+struct Signals {
+    term: UnixStream,
+}
+
+impl Signals {
+    fn register() -> std::io::Result<Self> {
+        let (term, write) = UnixStream::pair()?;
+        term.set_nonblocking(true)?;
+        for signal in [
+            signal_hook::consts::SIGTERM,
+            signal_hook::consts::SIGINT,
+            signal_hook::consts::SIGHUP,
+        ] {
+            signal_hook::low_level::pipe::register(signal, write.try_clone()?)?;
+        }
+        Ok(Self { term })
+    }
+}
+
+/// What the waiting found ready.
+#[derive(Debug, Default, Clone, Copy)]
+struct Ready {
+    ended: bool,
+    signalled: bool,
+}
+
+impl Session {
+    fn open(
+        options: Options,
+        mut setting: Setting,
+        policy: Box<dyn terrace_policy::Policy>,
+    ) -> anyhow::Result<Self> {
+        let dir = control::run_dir();
+        let control = Control::open(&dir)?;
+        let wants_agent = options.agent && matches!(options.target, Target::Program(_));
+        let socket = if wants_agent {
+            Some(AgentSocket::open(&dir).context("Cannot open the agents' socket")?)
+        } else {
+            None
+        };
+        let active = policy.name() != "none" && setting.tiers.count() > 1;
+        let (mut tracker, mut scanner) = (None, None);
+        if active {
+            match Self::open_tracking() {
+                Ok((t, s)) => (tracker, scanner) = (Some(t), Some(s)),
+                Err(error) => setting.limits.push(format!(
+                    "no hint faults, nothing will be promoted: {error:#}"
+                )),
+            }
+        }
+        let mut engine = Engine::new(policy);
+        engine.set_paused(options.paused);
+        let now = clock::now();
+        Ok(Self {
+            engine,
+            machine: LinuxMachine::new(OrdinaryMover::start().context("Cannot start the mover")?),
+            tracker,
+            scanner,
+            socket,
+            control,
+            memory: MemoryReader::open(Path::new("/"))?,
+            inventory: Inventory::default(),
+            scan: None,
+            managed: BTreeSet::new(),
+            started: now,
+            memory_due: now,
+            agent_cpu_gone: Nanos::ZERO,
+            options,
+            setting,
+        })
+    }
+
+    fn open_tracking() -> anyhow::Result<(HintFaultTracker, Scanner)> {
+        let tracker = HintFaultTracker::open(HintFaultTrackerConfig::default())?;
+        let scanner = Scanner::open()?;
+        Ok((tracker, scanner))
+    }
+
+    /// Starts or adopts the program, then waits for its end.
+    fn manage(&mut self, signals: &Signals) -> anyhow::Result<u8> {
+        match self.options.target.clone() {
+            Target::Running(pid) => {
+                let process =
+                    PidFd::open(pid).with_context(|| format!("Cannot attach to process {pid}"))?;
+                self.add(pid);
+                self.wait_loop(signals, &process)?;
+                Ok(0)
+            }
+            Target::Program(argv) => {
+                let library = match &self.socket {
+                    Some(_) => Some(program::find_agent(self.options.agent_path.as_deref())?),
+                    None => None,
+                };
+                let agent = library
+                    .as_deref()
+                    .zip(self.socket.as_ref().map(AgentSocket::path));
+                let mut child = program::start(&argv, agent)?;
+                let pid = Pid(child.id());
+                let process = PidFd::open(pid).context("Cannot watch the program")?;
+                self.add(pid);
+                self.wait_loop(signals, &process)?;
+                let status = child.wait().context("Cannot learn how the program ended")?;
+                Ok(program::exit_code(status))
+            }
+        }
+    }
+
+    fn wait_loop(&mut self, signals: &Signals, process: &PidFd) -> anyhow::Result<()> {
+        let mut signalled = false;
+        loop {
+            let now = clock::now();
+            let deadline = self.work(now);
+            let ready = self.wait(deadline.since(now), signals, process.as_fd())?;
+            if ready.signalled {
+                let mut drained = [0; 16];
+                while std::io::Read::read(&mut &signals.term, &mut drained).is_ok_and(|n| n > 0) {}
+                // The terminal's Ctrl-C reached the program itself already; TERM is passed on. An
+                // attached program is only let go.
+                if matches!(self.options.target, Target::Running(_)) {
+                    return Ok(());
+                }
+                if !signalled {
+                    signalled = true;
+                    let _ = process.signal(Signal::TERM);
+                }
+            }
+            if ready.ended {
+                return Ok(());
+            }
+        }
+    }
+
+    /// One round: events in, actions out. Gives the time of the next one at the latest.
+    fn work(&mut self, now: Nanos) -> Nanos {
+        self.sample_memory(now);
+        self.track(now);
+        self.take_reports(now);
+        self.take_connections();
+        self.serve();
+        if self.inventory.active() {
+            let (tiers, engine) = (&self.setting.tiers, &mut self.engine);
+            self.inventory.step(
+                |node| tiers.is_top(node),
+                |page, node| engine.observe(now, &Event::Resident { page, node }),
+            );
+        }
+        let deadline = self.engine.pump(now, &mut self.machine);
+        self.machine.flush();
+        if std::mem::take(&mut self.machine.inventory_wanted) {
+            self.inventory.start(self.managed.iter().copied());
+        }
+        if let Some((scope, period)) = self.machine.scan_wanted.take() {
+            self.apply_scan(scope, period);
+        }
+        let busy = self.inventory.active();
+        let next = deadline
+            .min(self.memory_due)
+            .min(now + Nanos::from(TRACK_INTERVAL));
+        if busy { now } else { next }
+    }
+
+    fn apply_scan(&mut self, scope: ScanScope, period: Nanos) {
+        self.scan = Some((scope, period));
+        if let Some(scanner) = &mut self.scanner
+            && let Err(error) = scanner.apply(scope, period)
+        {
+            tracing::warn!("Scan rate not changed: {error:#}");
+        }
+    }
+
+    fn sample_memory(&mut self, now: Nanos) {
+        if now < self.memory_due {
+            return;
+        }
+        self.memory_due = now + self.options.memory_interval;
+        let nodes: Vec<NodeId> = self.setting.tiers.nodes().iter().map(|n| n.id).collect();
+        for node in nodes {
+            let Ok(mut sample) = self.memory.read(node) else {
+                continue;
+            };
+            if let Some(cap) = self.options.fast_bytes
+                && self.setting.tiers.is_top(node)
+            {
+                let used = self
+                    .managed
+                    .iter()
+                    .map(|pid| memory::resident(*pid, node))
+                    .sum();
+                sample = memory::capped(sample, cap, used);
+            }
+            self.engine.memory(now, node, sample);
+        }
+    }
+
+    fn track(&mut self, now: Nanos) {
+        let Some(tracker) = &mut self.tracker else {
+            return;
+        };
+        let mut events = Vec::new();
+        if let Err(error) = tracker.poll(Duration::ZERO, &mut |event| events.push(event)) {
+            tracing::warn!("Hint faults: {error}");
+        }
+        for event in events {
+            match event {
+                TrackEvent::HintFault(fault) => {
+                    let Some(node) = fault.node else { continue };
+                    let event = Event::HintFault {
+                        page: fault.page(),
+                        node,
+                        write: fault.write,
+                        idle: fault.idle(),
+                    };
+                    self.engine.observe(now, &event);
+                }
+                TrackEvent::Forked { child, .. } => {
+                    self.managed.insert(child);
+                }
+                // A new program in an old process: its agent, if any, connects anew.
+                TrackEvent::Execed { pid, .. } => self.forget(now, pid),
+                TrackEvent::Exited { pid, .. } => {
+                    self.forget(now, pid);
+                    self.managed.remove(&pid);
+                }
+            }
+        }
+    }
+
+    fn forget(&mut self, now: Nanos, pid: Pid) {
+        self.machine.forget(now, pid, &mut self.engine);
+        self.engine.observe(now, &Event::Gone { pid });
+    }
+
+    fn take_reports(&mut self, now: Nanos) {
+        self.machine.ordinary.silence();
+        while let Some(done) = self.machine.ordinary.poll() {
+            let end = End {
+                seq: done.seq,
+                outcome: done.outcome,
+                inaccessible_ns: 0,
+            };
+            self.machine.ended(now, end, &mut self.engine);
+        }
+        let pids: Vec<Pid> = self.machine.links.keys().copied().collect();
+        for pid in pids {
+            let mut reports = Vec::new();
+            let Some(link) = self.machine.links.get_mut(&pid) else {
+                continue;
+            };
+            if let Err(error) = link.reports_each(|report| reports.push(report)) {
+                tracing::warn!("Agent of process {pid}: {error}; going on without it");
+                self.machine.forget(now, pid, &mut self.engine);
+                continue;
+            }
+            for report in reports {
+                self.take_report(now, pid, report);
+            }
+        }
+    }
+
+    fn take_report(&mut self, now: Nanos, pid: Pid, report: Report) {
+        match report {
+            Report::Ended {
+                seq,
+                outcome,
+                value,
+                ..
+            } => {
+                let end = End {
+                    seq,
+                    outcome,
+                    inaccessible_ns: value,
+                };
+                self.machine.ended(now, end, &mut self.engine);
+            }
+            Report::Notice(Notice::ShadowDropped { addr }) => {
+                let page = PageRef {
+                    pid,
+                    addr,
+                    size: terrace_core::PageSize::Base4K,
+                };
+                self.engine.observe(now, &Event::ShadowLost { page });
+            }
+            Report::Notice(Notice::Unmapped(range)) => {
+                if let Some(tracker) = &mut self.tracker {
+                    tracker.unmapped(pid, range);
+                }
+                self.engine.observe(now, &Event::Unmapped { pid, range });
+            }
+            // The mapping's pages are met anew at their new place.
+            Report::Notice(Notice::Remapped { .. }) => {}
+            Report::Notice(Notice::Faults {
+                write_protect,
+                missing,
+            }) => {
+                self.engine.stats_mut().write_protect_faults += write_protect;
+                self.engine.stats_mut().missing_faults += u64::from(missing);
+            }
+        }
+    }
+
+    fn take_connections(&mut self) {
+        let (workers, batch) = (self.options.copy_workers, self.options.batch_pages);
+        while let Some(link) = self.socket.as_ref().and_then(|s| s.accept(workers, batch)) {
+            match link {
+                Ok(link) => {
+                    if !link.can_transact() {
+                        let why =
+                            std::io::Error::from_raw_os_error(link.hello().errno.cast_signed());
+                        let text = format!(
+                            "process {}: no transactions, move_pages instead: {why}",
+                            link.pid()
+                        );
+                        self.setting.limits.push(text);
+                    }
+                    self.connected(link);
+                }
+                Err(error) => tracing::warn!("{error:#}"),
+            }
+        }
+    }
+
+    fn connected(&mut self, link: AgentLink) {
+        let pid = link.pid();
+        // A process that we do not follow gets no orders, so its agent does nothing.
+        if self.options.follow && !self.managed.contains(&pid) {
+            self.add(pid);
+        }
+        if self.managed.contains(&pid) {
+            self.machine.links.insert(pid, link);
+        }
+    }
+
+    fn add(&mut self, pid: Pid) {
+        self.managed.insert(pid);
+        if let Some(tracker) = &mut self.tracker
+            && let Err(error) = tracker.add(pid, self.options.follow)
+        {
+            self.setting
+                .limits
+                .push(format!("process {pid} is not tracked: {error:#}"));
+        }
+    }
+
+    fn serve(&mut self) {
+        while let Some(question) = self.control.next() {
+            match question.request {
+                Request::Status => {}
+                Request::Pause => self.pause(true),
+                Request::Resume => self.pause(false),
+            }
+            question.answer(&self.status());
+        }
+    }
+
+    fn pause(&mut self, paused: bool) {
+        if self.engine.paused() == paused {
+            return;
+        }
+        self.engine.set_paused(paused);
+        let Some(scanner) = &mut self.scanner else {
+            return;
+        };
+        let done = match (paused, self.scan) {
+            (true, _) => scanner.stop(),
+            (false, Some((scope, period))) => scanner.apply(scope, period),
+            // The policy's first action will say.
+            (false, None) => Ok(()),
+        };
+        if let Err(error) = done {
+            tracing::warn!("Scanner not switched: {error:#}");
+        }
+    }
+
+    fn status(&mut self) -> Status {
+        let agents = self
+            .machine
+            .links
+            .keys()
+            .map(|pid| cpu::agent(*pid).0)
+            .sum::<u64>();
+        self.engine.stats_mut().terrace_cpu_ns = cpu::own().0 + agents + self.agent_cpu_gone.0;
+        if let Some(lost) = self.tracker.as_ref().and_then(|t| t.stats().ok()) {
+            self.engine.stats_mut().hint_faults_lost = lost.lost_accesses;
+        }
+        let (stats, policy_counters) = report::counters(&self.engine);
+        Status {
+            supervisor_pid: std::process::id(),
+            policy: self.engine.policy().name().to_owned(),
+            paused: self.engine.paused(),
+            seconds: clock::now().since(self.started).as_secs_f64(),
+            processes: self
+                .managed
+                .iter()
+                .map(|pid| ProcessStatus {
+                    pid: pid.0,
+                    agent: self
+                        .machine
+                        .links
+                        .get(pid)
+                        .is_some_and(AgentLink::can_transact),
+                    name: cpu::name(*pid),
+                })
+                .collect(),
+            nodes: self
+                .setting
+                .tiers
+                .nodes()
+                .iter()
+                .map(|node| {
+                    let memory = self.memory.read(node.id).unwrap_or_default();
+                    NodeStatus {
+                        node: node.id.0,
+                        tier: node.tier.0,
+                        free_bytes: memory.free_bytes,
+                        total_bytes: memory.total_bytes,
+                    }
+                })
+                .collect(),
+            stats,
+            policy_counters,
+            limits: self.setting.limits.clone(),
+        }
+    }
+
+    /// After the end: what movers still say is counted, so that the books are closed.
+    fn settle(&mut self) {
+        let now = clock::now();
+        let until = now + Nanos::from_millis(200);
+        let pids: Vec<Pid> = self.machine.links.keys().copied().collect();
+        self.take_reports(now);
+        for pid in pids {
+            self.machine.forget(now, pid, &mut self.engine);
+        }
+        while self.machine.in_flight() > 0 && clock::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+            self.take_reports(clock::now());
+        }
+    }
+
+    fn wait(
+        &self,
+        timeout: Nanos,
+        signals: &Signals,
+        end: BorrowedFd<'_>,
+    ) -> anyhow::Result<Ready> {
+        let mut fds = vec![
+            PollFd::from_borrowed_fd(end, PollFlags::IN),
+            PollFd::new(&signals.term, PollFlags::IN),
+            PollFd::new(&self.control.listener, PollFlags::IN),
+            PollFd::from_borrowed_fd(self.machine.ordinary.fd(), PollFlags::IN),
+        ];
+        fds.extend(self.socket.as_ref().map(|s| PollFd::new(s, PollFlags::IN)));
+        for link in self.machine.links.values() {
+            fds.push(PollFd::from_borrowed_fd(link.report_fd(), PollFlags::IN));
+        }
+        let timeout = Timespec::try_from(Duration::from(timeout)).ok();
+        match rustix::event::poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error).context("Cannot wait for events"),
+        }
+        let hit = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        Ok(Ready {
+            ended: hit(&fds[0]),
+            signalled: hit(&fds[1]),
+        })
+    }
+}

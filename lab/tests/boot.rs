@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The lab itself, end to end: each test boots the emulated machine (some five seconds). They
+//! need QEMU and the guest's kernel (`terrace-lab kernel fetch`) and are ignored unless asked for:
+//! `cargo test -p terrace-lab --test boot -- --ignored --test-threads 1`.
+//! They assert on counts and ratios inside one run, never on a time.
+
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+use std::process::Output;
+
+use terrace_lab::series::Series;
+
+const IGNORED: &str = "boots the emulated machine";
+
+fn machine(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../machines")
+        .join(name)
+}
+
+fn lab(options: &[&str], command: &[&str]) -> Output {
+    let mut lab = Command::new(env!("CARGO_BIN_EXE_terrace-lab"));
+    lab.arg("run")
+        .arg("--machine")
+        .arg(machine("cxl-2tier.toml"))
+        .args(options);
+    lab.arg("--").args(command).output().expect(IGNORED)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+#[ignore = "boots the emulated machine"]
+fn output_and_exit_code_come_back_exactly() {
+    // All byte values, more than any buffer on the way.
+    let script = r#"i=0; while [ $i -lt 5000 ]; do printf '\000\001\n\r\177\377%s' $i; i=$((i+1)); done;
+        echo to-stderr >&2; exit 7"#;
+    let here = Command::new("sh").args(["-c", script]).output().unwrap();
+    let there = lab(&["--delays", "off"], &["sh", "-c", script]);
+    assert_eq!(there.status.code(), Some(7));
+    assert_eq!(text(&there.stderr), "to-stderr\n");
+    assert!(
+        here.stdout == there.stdout,
+        "{} bytes, {} here",
+        there.stdout.len(),
+        here.stdout.len()
+    );
+}
+
+#[test]
+#[ignore = "boots the emulated machine"]
+fn the_command_runs_where_and_as_the_caller_is() {
+    let out = lab(
+        &["--delays", "off"],
+        &["sh", "-c", "pwd; id -u; echo $CARGO_MANIFEST_DIR"],
+    );
+    let here = std::env::current_dir().unwrap();
+    let expected = format!("{}\n0\n{}\n", here.display(), env!("CARGO_MANIFEST_DIR"));
+    assert_eq!(
+        (text(&out.stdout), out.status.code()),
+        (expected, Some(0)),
+        "{}",
+        text(&out.stderr)
+    );
+}
+
+#[test]
+#[ignore = "boots the emulated machine"]
+fn what_the_guest_writes_stays_there_unless_shared() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shared, other) = (dir.path().join("shared"), dir.path().join("other"));
+    std::fs::create_dir(&shared).unwrap();
+    std::fs::create_dir(&other).unwrap();
+    let script = format!(
+        "echo yes > {0}/f && echo no > {1}/f && cat {1}/f",
+        shared.display(),
+        other.display()
+    );
+    let share = shared.to_str().unwrap();
+    let out = lab(
+        &["--delays", "off", "--share", share],
+        &["sh", "-c", &script],
+    );
+    assert_eq!(text(&out.stdout), "no\n", "{}", text(&out.stderr));
+    assert_eq!(std::fs::read_to_string(shared.join("f")).unwrap(), "yes\n");
+    assert!(!other.join("f").exists());
+}
+
+#[test]
+#[ignore = "boots the emulated machine"]
+fn two_tiers_and_what_terrace_needs() {
+    let script = "cat /sys/devices/virtual/memory_tiering/memory_tier*/nodelist;
+        cat /sys/devices/system/node/has_cpu;
+        for f in /dev/userfaultfd /sys/kernel/btf/vmlinux /sys/fs/cgroup/cgroup.controllers \
+            /sys/kernel/debug/sched/numa_balancing /sys/kernel/tracing/events; do
+            [ -e $f ] || echo missing $f; done;
+        ping -c 1 -W 2 127.0.0.1 > /dev/null 2>&1 || (echo > /dev/tcp/127.0.0.1/1) 2>&1 | grep -c refused";
+    let out = lab(&["--delays", "off"], &["bash", "-c", script]);
+    let said = text(&out.stdout);
+    let mut tiers: Vec<&str> = said.lines().take(2).collect();
+    tiers.sort_unstable();
+    assert_eq!(tiers, ["0", "1"], "{said}");
+    assert_eq!(
+        said.lines().nth(2),
+        Some("0"),
+        "only node 0 has processors: {said}"
+    );
+    assert!(!said.contains("missing"), "{said}");
+}
+
+#[test]
+#[ignore = "boots the emulated machine"]
+fn programs_that_fail_are_told_apart() {
+    let out = lab(&["--delays", "off"], &["no-such-program"]);
+    assert_eq!(out.status.code(), Some(127));
+    assert!(
+        text(&out.stderr).contains("Cannot run no-such-program"),
+        "{}",
+        text(&out.stderr)
+    );
+    let out = lab(&["--delays", "off"], &["sh", "-c", "kill -9 $$"]);
+    assert_eq!(out.status.code(), Some(137));
+    let out = lab(&["--timeout", "9s"], &["sleep", "1000"]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(
+        text(&out.stderr).contains("did not finish within 9s"),
+        "{}",
+        text(&out.stderr)
+    );
+    let out = lab(&[], &["sh", "-c", "echo c > /proc/sysrq-trigger"]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(
+        text(&out.stderr).contains("sysrq_handle_crash"),
+        "{}",
+        text(&out.stderr)
+    );
+}
+
+/// A program that reads 64 MB on the slow node over and over, and marks when it begins and ends.
+#[test]
+#[ignore = "boots the emulated machine"]
+fn misses_are_counted_by_node_and_only_while_asked() {
+    let lab_program = env!("CARGO_BIN_EXE_terrace-lab");
+    let dir = tempfile::tempdir().unwrap();
+    let series = dir.path().join("series.jsonl");
+    let read = "import mmap,random
+m=mmap.mmap(-1,64<<20)
+for i in range(0,64<<20,4096): m[i]=1
+import subprocess
+lab='LAB'
+def mark(s): subprocess.run([lab,'mark',s],check=True)
+mark('start'); mark('begin')
+x=1
+for i in range(60000):
+    x=(x*1103515245+12345)&0x3ffffff
+    m[x]
+mark('end'); mark('stop')
+";
+    let read = read.replace("LAB", lab_program);
+    let mut shares = Vec::new();
+    for node in ["0", "1"] {
+        let out = lab(
+            &["--delays", "mark", "--series", series.to_str().unwrap()],
+            &["numactl", "--membind", node, "python3", "-c", &read],
+        );
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+        let series = Series::parse(&std::fs::read_to_string(&series).unwrap()).unwrap();
+        let begin = series.mark("begin").unwrap();
+        let between = series.mark("end").unwrap().since(begin);
+        assert!(
+            between.nodes.iter().map(|n| n.loads).sum::<u64>() > 50_000,
+            "{between:?}"
+        );
+        let stopped = series.mark("watch:off").unwrap();
+        assert_eq!(series.totals().unwrap().since(stopped).accesses, 0);
+        shares.push(between.share(0).unwrap());
+    }
+    assert!(
+        shares[0] > 0.9 && shares[1] < 0.3,
+        "share of the fast node: {shares:?}"
+    );
+}

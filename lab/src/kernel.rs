@@ -32,7 +32,7 @@ pub struct Kernel {
 /// Why there is no kernel to boot.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
-    #[error("No guest kernel in {}; run `make lab-kernel` to fetch one", .0.display())]
+    #[error("No guest kernel in {}; run `terrace-lab kernel fetch`", .0.display())]
     Missing(PathBuf),
     #[error("No modules for kernel {}; name their directory with --modules", .0.display())]
     NoModules(PathBuf),
@@ -40,6 +40,8 @@ pub enum KernelError {
     NoModule { dir: PathBuf, name: &'static str },
     #[error("Cannot read {}", path.display())]
     Read { path: PathBuf, source: io::Error },
+    #[error("Cannot fetch the guest's kernel: {script} {how}", script = script.display())]
+    Fetch { script: PathBuf, how: String },
     #[error("Cannot unpack module {} with {tool}", path.display())]
     Unpack { path: PathBuf, tool: &'static str },
 }
@@ -48,6 +50,24 @@ pub enum KernelError {
 #[must_use]
 pub fn default_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab/kernel")
+}
+
+/// Fetches the Debian kernel into [`default_dir`], unless one is there.
+///
+/// # Errors
+///
+/// [`KernelError::Fetch`]; the script has said why on standard error.
+pub fn fetch() -> Result<(), KernelError> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../mk/fetch-kernel");
+    let failed = |how: String| KernelError::Fetch {
+        script: script.clone(),
+        how,
+    };
+    match Command::new(&script).arg(default_dir()).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(failed(format!("ended with {status}"))),
+        Err(error) => Err(failed(format!("does not start: {error}"))),
+    }
 }
 
 impl Kernel {

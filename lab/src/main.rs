@@ -29,6 +29,11 @@ enum Cmd {
         /// `start`, `stop`, or the text of a mark
         what: String,
     },
+    /// The guest's kernel
+    Kernel {
+        #[command(subcommand)]
+        command: KernelCmd,
+    },
     /// Measure what basic things cost here; `calibrate` runs it on both sides
     #[command(hide = true)]
     Probe {
@@ -41,10 +46,21 @@ enum Cmd {
     GuestInit,
 }
 
+#[derive(Debug, Subcommand)]
+enum KernelCmd {
+    /// Download the Debian kernel and unpack it under target/lab, unless it is there
+    Fetch,
+}
+
 fn main() -> ExitCode {
     let result = match Args::parse().command {
         Cmd::Run(args) => cmd_run::main(&args),
         Cmd::Calibrate(args) => cmd_calibrate::main(&args),
+        Cmd::Kernel {
+            command: KernelCmd::Fetch,
+        } => terrace_lab::kernel::fetch()
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(Into::into),
         Cmd::Probe { nodes } => cmd_calibrate::probe(nodes),
         Cmd::Mark { what } => {
             match what.as_str() {

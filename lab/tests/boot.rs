@@ -11,8 +11,6 @@ use std::process::Output;
 
 use terrace_lab::series::Series;
 
-const IGNORED: &str = "boots the emulated machine";
-
 fn machine(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../machines")
@@ -25,7 +23,10 @@ fn lab(options: &[&str], command: &[&str]) -> Output {
         .arg("--machine")
         .arg(machine("cxl-2tier.toml"))
         .args(options);
-    lab.arg("--").args(command).output().expect(IGNORED)
+    lab.arg("--")
+        .args(command)
+        .output()
+        .expect("the program was built for this test")
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -96,8 +97,7 @@ fn two_tiers_and_what_terrace_needs() {
         cat /sys/devices/system/node/has_cpu;
         for f in /dev/userfaultfd /sys/kernel/btf/vmlinux /sys/fs/cgroup/cgroup.controllers \
             /sys/kernel/debug/sched/numa_balancing /sys/kernel/tracing/events; do
-            [ -e $f ] || echo missing $f; done;
-        ping -c 1 -W 2 127.0.0.1 > /dev/null 2>&1 || (echo > /dev/tcp/127.0.0.1/1) 2>&1 | grep -c refused";
+            [ -e $f ] || echo missing $f; done;";
     let out = lab(&["--delays", "off"], &["bash", "-c", script]);
     let said = text(&out.stdout);
     let mut tiers: Vec<&str> = said.lines().take(2).collect();

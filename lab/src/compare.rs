@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Workloads under systems, side by side: one boot for each pair, one table.
+//!
+//! [`matrix`] runs on the host: it boots the machine with `terrace-lab scenario` as the guest's
+//! command, one pair after the other, and writes the results after each. [`scenario`] is that
+//! command: it starts the workload under the system, steers both and prints [`record::GuestLine`]s.
+//! [`analysis`] makes the figures out of a run's time series; [`table`] and [`page`] show them.
+//!
+//! All systems see the same: a workload's sizes come from what was free on the fast node in its
+//! first run, its memory is filled and put in place before any system may act, and the clock starts
+//! when the system does.
+
+pub mod analysis;
+pub mod matrix;
+pub mod page;
+pub mod record;
+pub mod redis;
+mod resp;
+pub mod scenario;
+mod steering;
+pub mod table;

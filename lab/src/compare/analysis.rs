@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From a run's time series to its figures. Pure.
+//!
+//! A second of the workload is a mark in the emulator's series ([`crate::mark`]), so operations and
+//! access counts are of the same moments, whatever the guest's clock does. The machine shares its
+//! processors with others: medians, not means, and a rate counts as reached when the median of five
+//! seconds reaches it.
+
+use terrace_workload::report::Line as WorkloadLine;
+use terrace_workload::report::Second;
+
+use super::record::Point;
+use super::record::RunRecord;
+use super::record::System;
+use crate::series::Line;
+use crate::series::Series;
+
+/// Seconds of the sliding median.
+const WINDOW: usize = 5;
+/// The part of the oracle's rate that counts as having arrived.
+const ARRIVED: f64 = 0.9;
+
+/// The workload's seconds with the counters of their moments; the last run in the series.
+fn seconds(series: &Series) -> Vec<(Second, &Line)> {
+    let all = series.marks().filter_map(|(name, line)| {
+        match serde_json::from_str::<WorkloadLine>(name).ok()? {
+            WorkloadLine::Second(second) => Some((second, line)),
+            _ => None,
+        }
+    });
+    let all: Vec<_> = all.collect();
+    let begin = all.iter().rposition(|(second, _)| second.ops == 0);
+    all[begin.unwrap_or(0)..].to_vec()
+}
+
+/// One point for each second.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "a rate needs no more")]
+pub fn points(series: &Series, fast_node: usize) -> Vec<Point> {
+    let seconds = seconds(series);
+    let pairs = seconds.windows(2);
+    pairs
+        .map(|pair| {
+            let ((before, earlier), (now, line)) = (pair[0], pair[1]);
+            Point {
+                t: now.t,
+                ops_per_s: now.ops.saturating_sub(before.ops) as f64
+                    / (now.t - before.t).max(1e-6),
+                fast_access_ratio: line.since(earlier).share(fast_node),
+            }
+        })
+        .collect()
+}
+
+/// Median; 0 of nothing.
+#[must_use]
+pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => values[n / 2],
+        n => f64::midpoint(values[n / 2 - 1], values[n / 2]),
+    }
+}
+
+/// The points after two thirds of the time.
+fn last_third(points: &[Point]) -> &[Point] {
+    let end = points.last().map_or(0.0, |point| point.t);
+    let first = points.partition_point(|point| point.t <= end * 2.0 / 3.0);
+    &points[first..]
+}
+
+/// Median rate of the last third; absent without points.
+#[must_use]
+pub fn final_rate(points: &[Point]) -> Option<f64> {
+    let tail = last_third(points);
+    (!tail.is_empty()).then(|| median(tail.iter().map(|point| point.ops_per_s)))
+}
+
+/// Share of all accesses in the last third that the fast node served.
+#[must_use]
+pub fn final_share(series: &Series, fast_node: usize) -> Option<f64> {
+    let seconds = seconds(series);
+    let end = seconds.last()?;
+    let first = seconds.partition_point(|(second, _)| second.t < end.0.t * 2.0 / 3.0);
+    let start = seconds.get(first.min(seconds.len().checked_sub(2)?))?;
+    end.1.since(start.1).share(fast_node)
+}
+
+/// When the rate first reached 90 % of `goal`: the middle of the first five seconds whose median
+/// does, or the first second if those are the first five.
+#[must_use]
+pub fn seconds_to(points: &[Point], goal: f64) -> Option<f64> {
+    let window = points
+        .windows(WINDOW)
+        .position(|w| median(w.iter().map(|point| point.ops_per_s)) >= ARRIVED * goal)?;
+    // The median of five is reached with three of them.
+    let reached = points[window..window + WINDOW]
+        .iter()
+        .find(|point| point.ops_per_s >= ARRIVED * goal)?;
+    Some(reached.t)
+}
+
+/// Fills in what needs all runs: the time to 90 % of the same workload's oracle.
+pub fn relate(records: &mut [RunRecord]) {
+    let oracles: Vec<(String, f64)> = records
+        .iter()
+        .filter(|record| record.system == System::Oracle)
+        .filter_map(|record| Some((record.workload.clone(), record.ops_per_s?)))
+        .collect();
+    for record in records {
+        let goal = oracles
+            .iter()
+            .find(|(workload, _)| *workload == record.workload)
+            .map(|&(_, goal)| goal);
+        record.seconds_to_90pct_of_oracle = match (goal, &record.failed) {
+            (Some(goal), None) => seconds_to(&record.series, goal),
+            _ => None,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::series::Event;
+    use crate::series::NodeCount;
+
+    fn points_of(rates: &[f64]) -> Vec<Point> {
+        (1..)
+            .zip(rates)
+            .map(|(t, &ops_per_s)| Point {
+                t: f64::from(t),
+                ops_per_s,
+                fast_access_ratio: None,
+            })
+            .collect()
+    }
+
+    fn mark(t: f64, ops: u64, fast: u64, slow: u64) -> Line {
+        let node = |loads| NodeCount {
+            loads,
+            ..NodeCount::default()
+        };
+        Line {
+            event: Event::Mark,
+            t: t + 30.0,
+            name: Some(
+                serde_json::to_string(&WorkloadLine::Second(Second { t, ops })).unwrap(),
+            ),
+            watching: true,
+            accesses: 0,
+            llc_hits: 0,
+            nodes: vec![node(fast), node(slow)],
+        }
+    }
+
+    #[test]
+    fn medians() {
+        assert!((median([3.0, 1.0, 2.0]) - 2.0).abs() < 1e-12);
+        assert!((median([4.0, 1.0]) - 2.5).abs() < 1e-12);
+        assert!(median([]).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_last_third_counts() {
+        let points = points_of(&[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 9.0, 5.0, 7.0]);
+        assert_eq!(final_rate(&points), Some(7.0));
+        assert_eq!(final_rate(&[]), None);
+    }
+
+    #[test]
+    fn arrival_needs_more_than_a_lucky_second() {
+        let mut rates = vec![10.0; 10];
+        rates[3] = 95.0;
+        assert_eq!(seconds_to(&points_of(&rates), 100.0), None);
+        rates.extend([91.0, 92.0, 20.0, 93.0, 94.0, 95.0]);
+        assert_eq!(seconds_to(&points_of(&rates), 100.0), Some(11.0));
+        assert_eq!(seconds_to(&points_of(&[100.0; 6]), 100.0), Some(1.0));
+    }
+
+    #[test]
+    fn rates_and_shares_come_from_the_same_moments() {
+        let mut lines = vec![mark(0.0, 0, 5, 5), mark(1.0, 7, 9, 9)];
+        // The run that counts: the workload had been started before, and began again.
+        lines.extend([
+            mark(0.0, 0, 100, 100),
+            mark(1.0, 50, 100, 200),
+            mark(2.0, 150, 150, 250),
+            mark(3.0, 450, 240, 260),
+        ]);
+        lines.push(Line {
+            name: Some("command:end".to_owned()),
+            ..mark(4.0, 0, 999, 999)
+        });
+        let series = Series { lines };
+        let points = points(&series, 0);
+        let rates: Vec<f64> = points.iter().map(|p| p.ops_per_s).collect();
+        assert_eq!(rates, [50.0, 100.0, 300.0]);
+        assert_eq!(points[0].fast_access_ratio, Some(0.0));
+        assert_eq!(points[1].fast_access_ratio, Some(0.5));
+        assert_eq!(final_share(&series, 0), Some(0.9));
+        assert_eq!(final_share(&Series::default(), 0), None);
+    }
+
+    #[test]
+    fn only_the_own_oracle_matters_and_failed_runs_arrive_nowhere() {
+        let record = |workload: &str, system, rate: f64| RunRecord {
+            ops_per_s: Some(rate),
+            series: points_of(&[rate; 6]),
+            failed: None,
+            ..RunRecord::failed(workload, system, String::new())
+        };
+        let mut records = vec![
+            record("a", System::None, 40.0),
+            record("a", System::Nomad, 95.0),
+            record("a", System::Oracle, 100.0),
+            record("b", System::Nomad, 95.0),
+        ];
+        records.push(RunRecord {
+            failed: Some("memory was wrong".to_owned()),
+            ..record("a", System::Kernel, 99.0)
+        });
+        relate(&mut records);
+        let reached: Vec<_> = records
+            .iter()
+            .map(|r| r.seconds_to_90pct_of_oracle)
+            .collect();
+        assert_eq!(reached, [None, Some(1.0), Some(1.0), None, None]);
+    }
+}

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The host's side: one boot for each workload and system, results written after each.
+//!
+//! A run that fails is a result that says so; the next one goes on. Stopping in the middle keeps
+//! what is done.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Duration;
+use std::time::Instant;
+
+use anyhow::Context;
+use terrace_config::Machine;
+use terrace_workload::report::Line;
+
+use super::analysis;
+use super::page;
+use super::record::GuestLine;
+use super::record::RunRecord;
+use super::record::System;
+use super::scenario::REDIS;
+use super::setup;
+use crate::boot;
+use crate::boot::Outcome;
+use crate::boot::Sink;
+use crate::job::Delays;
+use crate::job::Job;
+use crate::kernel::Kernel;
+
+/// Boot, set-up, filling and checking, beyond the measured time: after that a run has hung.
+const OVERHEAD: Duration = Duration::from_secs(240);
+/// Seconds between two progress lines of a run.
+const PROGRESS_SECONDS: f64 = 15.0;
+
+/// All pairs to run.
+#[derive(Debug)]
+pub struct Plan<'a> {
+    /// The machine.
+    pub machine: &'a Machine,
+    /// The guest's kernel.
+    pub kernel: &'a Kernel,
+    /// The program `terrace-lab`.
+    pub program: PathBuf,
+    /// Where `terrace` and `terrace-bench` are.
+    pub tools: PathBuf,
+    /// Where the load generator's libraries are, or will be.
+    pub python_path: PathBuf,
+    /// By name.
+    pub workloads: Vec<String>,
+    /// In the order of the runs.
+    pub systems: Vec<System>,
+    /// Measured time of a run.
+    pub time: Duration,
+    /// Of everything random.
+    pub seed: u64,
+    /// More options for `terrace run`.
+    pub terrace_options: Vec<String>,
+    /// Where the results go as JSON.
+    pub json: Option<PathBuf>,
+    /// Where the page goes.
+    pub html: Option<PathBuf>,
+}
+
+/// Runs all pairs. `tell` gets a line of progress now and then.
+///
+/// # Errors
+///
+/// Where something that all runs need is missing, or the results cannot be written.
+pub fn run(plan: &Plan<'_>, tell: fn(&str)) -> anyhow::Result<Vec<RunRecord>> {
+    set_up(plan)?;
+    let count = plan.workloads.len() * plan.systems.len();
+    let mut records: Vec<RunRecord> = Vec::new();
+    let mut fast_free: BTreeMap<&str, u64> = BTreeMap::new();
+    for workload in &plan.workloads {
+        for &system in &plan.systems {
+            let label = format!(
+                "[{}/{count}] {workload}, {}",
+                records.len() + 1,
+                system.name()
+            );
+            tell(&format!("{label}: booting"));
+            let begun = Instant::now();
+            let size = fast_free.get(workload.as_str()).copied();
+            let record = one(plan, workload, system, size, &label, tell);
+            tell(&format!("{label}: {}, {}", verdict(&record), took(begun)));
+            if let Some(bytes) = record.fast_free_bytes {
+                fast_free.entry(workload).or_insert(bytes);
+            }
+            records.push(record);
+            analysis::relate(&mut records);
+            write(plan, &records)?;
+        }
+    }
+    Ok(records)
+}
+
+fn set_up(plan: &Plan<'_>) -> anyhow::Result<()> {
+    if plan.systems.contains(&System::Nomad) {
+        setup::program(&plan.tools.join("terrace"), "build it with make build")?;
+    }
+    if plan.workloads.iter().any(|workload| workload != REDIS) {
+        setup::program(&plan.tools.join("terrace-bench"), "build it with make build")?;
+    }
+    if plan.workloads.iter().any(|workload| workload == REDIS) {
+        setup::program(Path::new("/usr/bin/redis-server"), "install redis-server")?;
+        setup::program(Path::new("/usr/bin/migratepages"), "install numactl")?;
+        setup::load_generator(&plan.python_path)?;
+    }
+    Ok(())
+}
+
+fn took(begun: Instant) -> String {
+    format!("{} s", begun.elapsed().as_secs())
+}
+
+fn verdict(record: &RunRecord) -> String {
+    match (&record.failed, record.ops_per_s) {
+        (Some(why), _) => format!("FAILED: {why}"),
+        (None, Some(rate)) => format!(
+            "{rate:.0} ops/s, {:.0} % fast",
+            record.fast_access_ratio.unwrap_or(0.0) * 100.0
+        ),
+        (None, None) => "no figures".to_owned(),
+    }
+}
+
+/// What the guest says while it runs.
+#[derive(Debug, Default)]
+struct Heard {
+    /// Standard output that has no end of line yet.
+    partial: Vec<u8>,
+    lines: Vec<GuestLine>,
+    /// Standard error.
+    log: Vec<u8>,
+    last_progress: f64,
+    last: Option<(f64, u64)>,
+}
+
+impl Heard {
+    /// Takes output; gives a line of progress if it is time.
+    fn take(&mut self, bytes: &[u8]) -> Vec<String> {
+        let mut progress = Vec::new();
+        self.partial.extend_from_slice(bytes);
+        while let Some(end) = self.partial.iter().position(|&byte| byte == b'\n') {
+            let line: Vec<u8> = self.partial.drain(..=end).collect();
+            match serde_json::from_slice::<GuestLine>(&line) {
+                Ok(line) => {
+                    progress.extend(self.progress(&line));
+                    self.lines.push(line);
+                }
+                Err(_) => self.log.extend_from_slice(&line),
+            }
+        }
+        progress
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a rate to print")]
+    fn progress(&mut self, line: &GuestLine) -> Option<String> {
+        let GuestLine::Workload(line) = line else {
+            return None;
+        };
+        match line {
+            Line::Ready(ready) => Some(format!(
+                "{} MiB filled, {} MiB of it in use",
+                ready.bytes >> 20,
+                ready.active_bytes >> 20
+            )),
+            Line::Second(second) => {
+                let (t, ops) = self.last.replace((second.t, second.ops))?;
+                let due = second.t >= self.last_progress + PROGRESS_SECONDS - 0.5;
+                due.then(|| {
+                    self.last_progress = second.t;
+                    let rate = second.ops.saturating_sub(ops) as f64 / (second.t - t).max(1e-6);
+                    format!("{:.0} s, {rate:.0} ops/s", second.t)
+                })
+            }
+            Line::Total(_) => Some("checking memory".to_owned()),
+            Line::Check(_) => None,
+        }
+    }
+}
+
+/// One boot.
+fn one(
+    plan: &Plan<'_>,
+    workload: &str,
+    system: System,
+    fast_free: Option<u64>,
+    label: &str,
+    tell: fn(&str),
+) -> RunRecord {
+    let heard = Arc::new(Mutex::new(Heard::default()));
+    let (out, err) = sinks(&heard, label, tell);
+    let result = job(plan, workload, system, fast_free).and_then(|job| {
+        let spec = boot::Spec {
+            machine: plan.machine,
+            kernel: plan.kernel,
+            job,
+            timeout: plan.time + OVERHEAD,
+            program: plan.program.clone(),
+        };
+        Ok(boot::run(&spec, out, err)?)
+    });
+    let heard = std::mem::take(&mut *heard.lock().unwrap_or_else(PoisonError::into_inner));
+    let fast_node = plan.machine.ranking(0)[0];
+    let record = match result {
+        Ok(outcome) => record(workload, system, &outcome, &heard, fast_node),
+        Err(error) => RunRecord::failed(workload, system, format!("{error:#}")),
+    };
+    if record.failed.is_some() {
+        tell(&format!("{label}: the guest said last:\n{}", tail(&heard.log)));
+    }
+    record
+}
+
+fn sinks(heard: &Arc<Mutex<Heard>>, label: &str, tell: fn(&str)) -> (Sink, Sink) {
+    let (for_out, for_err) = (Arc::clone(heard), Arc::clone(heard));
+    let label = label.to_owned();
+    let out = Box::new(move |bytes: &[u8]| {
+        let mut heard = for_out.lock().unwrap_or_else(PoisonError::into_inner);
+        for line in heard.take(bytes) {
+            tell(&format!("{label}: {line}"));
+        }
+    });
+    let err = Box::new(move |bytes: &[u8]| {
+        let mut heard = for_err.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.log.extend_from_slice(bytes);
+    });
+    (out, err)
+}
+
+/// The last lines of what programs said.
+fn tail(log: &[u8]) -> String {
+    let text = String::from_utf8_lossy(log);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(15)..].join("\n")
+}
+
+fn record(
+    workload: &str,
+    system: System,
+    outcome: &Outcome,
+    heard: &Heard,
+    fast_node: usize,
+) -> RunRecord {
+    let series = analysis::points(&outcome.series, fast_node);
+    let mut record = RunRecord {
+        ops_per_s: analysis::final_rate(&series),
+        fast_access_ratio: analysis::final_share(&outcome.series, fast_node),
+        kernel: outcome.kernel.clone(),
+        failed: None,
+        series,
+        ..RunRecord::failed(workload, system, String::new())
+    };
+    let mut moves = None;
+    for line in &heard.lines {
+        match line {
+            GuestLine::Sized(bytes) => record.fast_free_bytes = Some(*bytes),
+            GuestLine::Moves(counted) => moves = Some(*counted),
+            GuestLine::Failed(why) => record.failed = Some(why.clone()),
+            GuestLine::Workload(_) => {}
+        }
+    }
+    record.moves = moves.unwrap_or_default();
+    if record.failed.is_none() && (outcome.code != 0 || moves.is_none()) {
+        record.failed = Some(format!("The scenario ended with exit code {}", outcome.code));
+    }
+    if record.failed.is_none() && record.ops_per_s.is_none() {
+        record.failed = Some("The emulator's time series has no seconds of the run".to_owned());
+    }
+    record
+}
+
+fn job(
+    plan: &Plan<'_>,
+    workload: &str,
+    system: System,
+    fast_free: Option<u64>,
+) -> anyhow::Result<Job> {
+    let ranking = plan.machine.ranking(0);
+    let (fast, slow) = (ranking[0], ranking[ranking.len() - 1]);
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let mut command = vec![text(&plan.program), "scenario".to_owned()];
+    command.extend([
+        format!("--workload={workload}"),
+        format!("--system={}", system.name()),
+        format!("--seconds={}", plan.time.as_secs()),
+        format!("--fast-node={fast}"),
+        format!("--slow-node={slow}"),
+        format!("--tools={}", plan.tools.display()),
+        format!("--python-path={}", plan.python_path.display()),
+        format!("--seed={}", plan.seed),
+    ]);
+    command.extend(fast_free.map(|bytes| format!("--fast-free={bytes}")));
+    for option in &plan.terrace_options {
+        command.push(format!("--terrace-option={option}"));
+    }
+    // Nothing of the caller's environment: a comparison is the same wherever it is started.
+    let environment = [
+        ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
+        ("HOME", "/root"),
+        ("LANG", "C.UTF-8"),
+    ];
+    Ok(Job {
+        command,
+        directory: text(&std::env::current_dir().context("Cannot tell the current directory")?),
+        environment: environment
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+        delays: Delays::Mark,
+        lab_node: slow,
+        fast_node: fast,
+        shares: Vec::new(),
+    })
+}
+
+/// Writes what there is so far. A reader never sees half a file.
+fn write(plan: &Plan<'_>, records: &[RunRecord]) -> anyhow::Result<()> {
+    if let Some(path) = &plan.json {
+        replace(path, &(serde_json::to_string_pretty(records)? + "\n"))?;
+    }
+    if let Some(path) = &plan.html {
+        let title = format!("Terrace on {}", plan.machine.name);
+        replace(path, &page::render(&title, records)?)?;
+    }
+    Ok(())
+}
+
+fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
+    let fail = || format!("Cannot write {}", path.display());
+    if let Some(directory) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
+        fs::create_dir_all(directory).with_context(fail)?;
+    }
+    let beside = path.with_extension("new");
+    fs::write(&beside, text).with_context(fail)?;
+    fs::rename(&beside, path).with_context(fail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::series::Series;
+
+    fn outcome(code: i32) -> Outcome {
+        Outcome {
+            code,
+            kernel: "6.12".to_owned(),
+            uptime_s: 1.0,
+            nodes: Vec::new(),
+            boot_s: 1.0,
+            run_s: 1.0,
+            series: Series::default(),
+            series_text: String::new(),
+        }
+    }
+
+    #[test]
+    fn lines_come_in_pieces_and_noise_goes_to_the_log() {
+        let mut heard = Heard::default();
+        heard.take(b"{\"sized\":7}\nhello\n{\"fail");
+        heard.take(b"ed\":\"x\"}\n");
+        let expected = [GuestLine::Sized(7), GuestLine::Failed("x".to_owned())];
+        assert_eq!(heard.lines, expected);
+        assert_eq!(heard.log, b"hello\n");
+    }
+
+    #[test]
+    fn progress_is_told_now_and_then() {
+        let mut heard = Heard::default();
+        let mut told = Vec::new();
+        for t in 0..=40 {
+            let line = format!("{{\"workload\":{{\"second\":{{\"t\":{t}.0,\"ops\":{}}}}}}}\n", t * 10);
+            told.extend(heard.take(line.as_bytes()));
+        }
+        assert_eq!(told, ["15 s, 10 ops/s", "30 s, 10 ops/s"]);
+    }
+
+    #[test]
+    fn a_run_without_its_end_is_a_failure() {
+        let heard = Heard::default();
+        let run = |code, heard: &Heard| record("gups", System::None, &outcome(code), heard, 0);
+        let failed = run(1, &heard).failed.unwrap();
+        assert!(failed.contains("exit code 1"), "{failed}");
+        assert!(run(0, &heard).failed.is_some(), "it never said that it was done");
+        let mut wrong = Heard::default();
+        wrong.take(b"{\"failed\":\"Memory is wrong\"}\n");
+        assert_eq!(run(1, &wrong).failed.as_deref(), Some("Memory is wrong"));
+    }
+}

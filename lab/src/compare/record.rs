@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a scenario prints in the guest, and what the comparison writes: plain data.
+
+use clap::ValueEnum;
+use serde::Deserialize;
+use serde::Serialize;
+use terrace_workload::report::Line;
+
+/// A way to place and move the workload's pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum System {
+    /// No migration.
+    None,
+    /// The kernel's own tiering: `numa_balancing` 2 and demotion.
+    Kernel,
+    /// Terrace with the Nomad preset.
+    Nomad,
+    /// No migration, best static placement from the start.
+    Oracle,
+}
+
+impl System {
+    /// As it is written on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Kernel => "kernel",
+            Self::Nomad => "nomad",
+            Self::Oracle => "oracle",
+        }
+    }
+}
+
+/// A line on the scenario's standard output.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GuestLine {
+    /// The free fast memory, in bytes, that the workload's sizes were made from.
+    Sized(u64),
+    /// From the workload.
+    Workload(Line),
+    /// What the system did.
+    Moves(Moves),
+    /// The run is void, or memory was wrong.
+    Failed(String),
+}
+
+/// What a system counted over a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Moves {
+    /// Pages moved to a faster node.
+    pub promoted_pages: u64,
+    /// Pages moved to a slower node.
+    pub demoted_pages: u64,
+    /// Transactions that went through.
+    pub tpm_committed: u64,
+    /// Transactions that a write ended.
+    pub tpm_aborted: u64,
+    /// Demotions onto a shadow, without a copy.
+    pub shadow_hits: u64,
+}
+
+/// One second of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Seconds since the run began.
+    pub t: f64,
+    /// Operations in the second that ends here.
+    pub ops_per_s: f64,
+    /// Share of the last-level misses that the fast node served in it.
+    pub fast_access_ratio: Option<f64>,
+}
+
+/// One workload under one system. A figure is absent where the run failed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// The workload's name.
+    pub workload: String,
+    /// The system.
+    pub system: System,
+    /// Median of the last third.
+    pub ops_per_s: Option<f64>,
+    /// Accesses served by the fast node, counted by the emulator, last third.
+    pub fast_access_ratio: Option<f64>,
+    /// Seconds until 90 % of the oracle's `ops_per_s`; absent where it was not reached.
+    pub seconds_to_90pct_of_oracle: Option<f64>,
+    /// What the system counted.
+    #[serde(flatten)]
+    pub moves: Moves,
+    /// Why the run does not count; absent where all is well.
+    pub failed: Option<String>,
+    /// Free fast memory, in bytes, that the sizes were made from.
+    pub fast_free_bytes: Option<u64>,
+    /// The guest's kernel.
+    pub kernel: String,
+    /// The time series.
+    pub series: Vec<Point>,
+}
+
+impl RunRecord {
+    /// A run that came to nothing.
+    #[must_use]
+    pub fn failed(workload: &str, system: System, why: String) -> Self {
+        Self {
+            workload: workload.to_owned(),
+            system,
+            ops_per_s: None,
+            fast_access_ratio: None,
+            seconds_to_90pct_of_oracle: None,
+            moves: Moves::default(),
+            failed: Some(why),
+            fast_free_bytes: None,
+            kernel: String::new(),
+            series: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_object_has_the_promised_keys() {
+        let record = RunRecord::failed("gups", System::Nomad, "hung".to_owned());
+        let value = serde_json::to_value(&record).unwrap();
+        for key in [
+            "workload",
+            "system",
+            "ops_per_s",
+            "fast_access_ratio",
+            "seconds_to_90pct_of_oracle",
+            "promoted_pages",
+            "demoted_pages",
+            "tpm_committed",
+            "tpm_aborted",
+            "shadow_hits",
+            "series",
+        ] {
+            assert!(value.get(key).is_some(), "{key}");
+        }
+        assert_eq!(value["system"], "nomad");
+        assert_eq!(serde_json::from_value::<RunRecord>(value).unwrap(), record);
+    }
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The guest's side of a run: starts one workload under one system and reports.
+//!
+//! Standard output carries [`GuestLine`]s and nothing else; what programs say goes to standard
+//! error.
+
+use std::io::BufRead;
+use std::io::BufReader;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::Context;
+use anyhow::bail;
+use anyhow::ensure;
+use terrace_workload::report::Check;
+use terrace_workload::report::Line;
+
+use super::record::GuestLine;
+use super::record::System;
+use super::redis;
+use super::steering::Steering;
+
+/// The name of the workload that is not one of `terrace-bench`.
+pub const REDIS: &str = "redis";
+
+/// One run.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    /// `redis`, or a workload of `terrace-bench`.
+    pub workload: String,
+    /// The system.
+    pub system: System,
+    /// How long, from the moment when the system may act.
+    pub time: Duration,
+    /// What the sizes are made from; what is free now where absent.
+    pub fast_free: Option<u64>,
+    /// The fast node.
+    pub fast_node: usize,
+    /// The slow node.
+    pub slow_node: usize,
+    /// Where `terrace` and `terrace-bench` are.
+    pub tools: PathBuf,
+    /// Where the load generator's libraries are.
+    pub python_path: PathBuf,
+    /// More options for `terrace run`.
+    pub terrace_options: Vec<String>,
+    /// Of everything random.
+    pub seed: u64,
+}
+
+/// Runs it. What goes wrong is said as a [`GuestLine::Failed`]; the result is whether all is well.
+#[must_use]
+pub fn main(setting: &Setting) -> bool {
+    match run(setting) {
+        Ok(()) => true,
+        Err(error) => {
+            say(&GuestLine::Failed(format!("{error:#}")));
+            false
+        }
+    }
+}
+
+fn run(setting: &Setting) -> anyhow::Result<()> {
+    let terrace = setting.tools.join("terrace");
+    let steering = Steering::prepare(setting.system, terrace, setting.terrace_options.clone())?;
+    let result = match setting.workload.as_str() {
+        REDIS => redis::run(setting, &steering),
+        _ => bench(setting, &steering),
+    };
+    let moves = steering.moves();
+    result?;
+    say(&GuestLine::Moves(moves?));
+    Ok(())
+}
+
+/// A workload of `terrace-bench`.
+fn bench(setting: &Setting, steering: &Steering) -> anyhow::Result<()> {
+    let fast_free = match setting.fast_free {
+        Some(bytes) => bytes,
+        None => free_bytes(setting.fast_node)?,
+    };
+    say(&GuestLine::Sized(fast_free));
+    let program = setting.tools.join("terrace-bench");
+    let place = match setting.system {
+        System::Oracle => "oracle",
+        System::None | System::Kernel | System::Nomad => "default",
+    };
+    let mut child = steering
+        .command(&program)
+        .arg(&setting.workload)
+        .args(["--hold", "--place", place])
+        .arg(format!("--fast-free={fast_free}"))
+        .arg(format!("--seconds={}s", setting.time.as_secs()))
+        .arg(format!("--fast-node={}", setting.fast_node))
+        .arg(format!("--slow-node={}", setting.slow_node))
+        .arg(format!("--seed={}", setting.seed))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("Cannot run {}", program.display()))?;
+    let mut stdin = child.stdin.take().context("No pipe to terrace-bench")?;
+    let stdout = child.stdout.take().context("No pipe from terrace-bench")?;
+    let mut checked = None;
+    for line in BufReader::new(stdout).lines() {
+        let line = line.context("Cannot read what terrace-bench says")?;
+        let Ok(line) = serde_json::from_str::<Line>(&line) else {
+            eprintln!("{line}");
+            continue;
+        };
+        match &line {
+            Line::Ready(_) => {
+                steering.go()?;
+                stdin.write_all(b"go\n").context("Cannot start the workload")?;
+            }
+            Line::Check(check) => checked = Some(check.clone()),
+            Line::Second(_) | Line::Total(_) => {}
+        }
+        say(&GuestLine::Workload(line));
+    }
+    let status = child.wait().context("Cannot wait for terrace-bench")?;
+    match checked {
+        Some(check) if !check.passed() => bail!("{}", what_is_wrong(&check)),
+        None => bail!("The workload ended with {status} before its memory was checked"),
+        Some(_) => ensure!(status.success(), "The workload ended with {status}"),
+    }
+    Ok(())
+}
+
+fn what_is_wrong(check: &Check) -> String {
+    let first = check.wrong.first().map_or(String::new(), |word| {
+        format!(
+            "; {:#x} holds {:#018x} instead of {:#018x}",
+            word.address, word.found, word.expected
+        )
+    });
+    format!(
+        "Memory is wrong: {} updates made, {} found{first}",
+        check.updates_made, check.updates_found
+    )
+}
+
+/// Bytes free on a node.
+pub(super) fn free_bytes(node: usize) -> anyhow::Result<u64> {
+    let path = format!("/sys/devices/system/node/node{node}/meminfo");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("Cannot read {path}"))?;
+    let kib: Option<u64> = text
+        .lines()
+        .find_map(|line| line.split_once("MemFree:"))
+        .and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok());
+    Ok(kib.with_context(|| format!("{path} has no MemFree"))? * 1024)
+}
+
+/// Prints one line. A host that is gone is no reason to stop: it ends the guest anyway.
+pub(super) fn say(line: &GuestLine) {
+    let text = serde_json::to_string(line).expect("plain data");
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use terrace_workload::report::WrongWord;
+
+    use super::*;
+
+    #[test]
+    fn a_failed_check_names_the_first_word() {
+        let wrong = WrongWord {
+            address: 0x7f00,
+            expected: 3,
+            found: 2,
+        };
+        let check = Check {
+            words: 9,
+            updates_made: 5,
+            updates_found: 4,
+            wrong: vec![wrong],
+        };
+        let text = what_is_wrong(&check);
+        assert!(text.contains("0x7f00") && text.contains("5 updates"), "{text}");
+    }
+
+    #[test]
+    fn this_machine_s_node_0_has_free_memory() {
+        assert!(free_bytes(0).unwrap() > 0);
+        assert!(free_bytes(4000).is_err());
+    }
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The systems, as they are switched on in the guest: kernel settings, or Terrace around the
+//! workload.
+//!
+//! Every run starts with the kernel's tiering off. [`Steering::go`] is the moment from which the
+//! system may act; it comes when the workload's memory is filled and in place.
+
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::Context;
+use anyhow::ensure;
+
+use super::record::Moves;
+use super::record::System;
+
+const NUMA_BALANCING: &str = "/proc/sys/kernel/numa_balancing";
+const DEMOTION: &str = "/sys/kernel/mm/numa/demotion_enabled";
+
+/// One system around one workload.
+#[derive(Debug)]
+pub(super) struct Steering {
+    system: System,
+    /// The program `terrace`.
+    terrace: PathBuf,
+    /// More options for `terrace run`.
+    options: Vec<String>,
+    /// Where Terrace writes its statistics.
+    stats: PathBuf,
+    before: Moves,
+}
+
+impl Steering {
+    /// Brings the kernel into the state in which every run starts.
+    pub(super) fn prepare(
+        system: System,
+        terrace: PathBuf,
+        options: Vec<String>,
+    ) -> anyhow::Result<Self> {
+        write(NUMA_BALANCING, "0")?;
+        write(DEMOTION, "0")?;
+        Ok(Self {
+            system,
+            terrace,
+            options,
+            stats: std::env::temp_dir().join(format!("terrace-stats-{}.json", std::process::id())),
+            before: kernel_moves()?,
+        })
+    }
+
+    /// `program`, to be run under the system.
+    pub(super) fn command(&self, program: &Path) -> Command {
+        if self.system != System::Nomad {
+            return Command::new(program);
+        }
+        let mut command = Command::new(&self.terrace);
+        command
+            .args(["run", "--paused", "--policy", "nomad"])
+            .arg(format!("--stats={}", self.stats.display()))
+            .args(&self.options)
+            .arg("--")
+            .arg(program);
+        command
+    }
+
+    /// From now on the system may act.
+    pub(super) fn go(&self) -> anyhow::Result<()> {
+        match self.system {
+            System::None | System::Oracle => Ok(()),
+            System::Kernel => {
+                write(DEMOTION, "1")?;
+                write(NUMA_BALANCING, "2")
+            }
+            System::Nomad => {
+                let status = Command::new(&self.terrace)
+                    .arg("resume")
+                    .status()
+                    .with_context(|| format!("Cannot run {}", self.terrace.display()))?;
+                ensure!(status.success(), "terrace resume ended with {status}");
+                Ok(())
+            }
+        }
+    }
+
+    /// What the system counted; to be asked when the workload has ended.
+    pub(super) fn moves(&self) -> anyhow::Result<Moves> {
+        if self.system == System::Nomad {
+            let text = fs::read_to_string(&self.stats)
+                .with_context(|| format!("Cannot read {}", self.stats.display()))?;
+            return terrace_moves(&text)
+                .with_context(|| format!("No statistics in {}", self.stats.display()));
+        }
+        let now = kernel_moves()?;
+        Ok(Moves {
+            promoted_pages: now.promoted_pages - self.before.promoted_pages,
+            demoted_pages: now.demoted_pages - self.before.demoted_pages,
+            ..Moves::default()
+        })
+    }
+}
+
+fn write(path: &str, text: &str) -> anyhow::Result<()> {
+    fs::write(path, text).with_context(|| format!("Cannot write {text} to {path}"))
+}
+
+fn kernel_moves() -> anyhow::Result<Moves> {
+    let text = fs::read_to_string("/proc/vmstat").context("Cannot read /proc/vmstat")?;
+    Ok(vmstat_moves(&text))
+}
+
+/// The kernel's counters; reclaim by whom is all the same.
+fn vmstat_moves(vmstat: &str) -> Moves {
+    let mut moves = Moves::default();
+    for line in vmstat.lines() {
+        let Some((name, value)) = line.split_once(' ') else {
+            continue;
+        };
+        let value = value.parse().unwrap_or(0);
+        if name == "pgpromote_success" {
+            moves.promoted_pages = value;
+        } else if name.starts_with("pgdemote_") {
+            moves.demoted_pages += value;
+        }
+    }
+    moves
+}
+
+/// The counters in what `terrace run --stats=FILE` wrote.
+fn terrace_moves(text: &str) -> Option<Moves> {
+    let status: serde_json::Value = serde_json::from_str(text).ok()?;
+    let stats = status.get("stats")?;
+    let count = |name: &str| stats.get(name)?.as_u64();
+    Some(Moves {
+        promoted_pages: count("promoted_pages")?,
+        demoted_pages: count("demoted_pages")?,
+        tpm_committed: count("tpm_committed")?,
+        tpm_aborted: count("tpm_aborted")?,
+        shadow_hits: count("shadow_hits")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_s_counters() {
+        let text = "pgpromote_success 19175\npgpromote_candidate 20000\npgdemote_kswapd 3\n\
+                    pgdemote_direct 4\npgdemote_khugepaged 0\nnr_free_pages 5\n";
+        let moves = vmstat_moves(text);
+        assert_eq!((moves.promoted_pages, moves.demoted_pages), (19175, 7));
+    }
+
+    #[test]
+    fn terrace_s_counters() {
+        let text = r#"{"policy":"nomad","stats":{"promoted_pages":5,"demoted_pages":4,
+            "tpm_committed":3,"tpm_aborted":2,"shadow_hits":1,"hint_faults":9}}"#;
+        let moves = terrace_moves(text).unwrap();
+        assert_eq!((moves.promoted_pages, moves.shadow_hits), (5, 1));
+        assert_eq!(terrace_moves("{}"), None);
+        assert_eq!(terrace_moves(r#"{"stats":{"promoted_pages":1}}"#), None);
+    }
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The table that a newcomer reads.
+
+use comfy_table::Cell;
+use comfy_table::CellAlignment;
+use comfy_table::Table;
+use comfy_table::presets;
+
+use super::record::RunRecord;
+use super::record::System;
+
+const HEADER: [&str; 10] = [
+    "workload",
+    "system",
+    "ops/s",
+    "x none",
+    "fast accesses",
+    "90 % of oracle after",
+    "promoted",
+    "demoted (onto shadow)",
+    "TPM ok / aborted",
+    "memory",
+];
+
+/// All runs, one line each.
+#[must_use]
+pub fn render(records: &[RunRecord]) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header(HEADER);
+    for record in records {
+        table.add_row(cells(record, records));
+    }
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let mut text = table.to_string();
+    for record in records {
+        if let Some(why) = &record.failed {
+            let system = record.system.name();
+            text += &format!("\n{} under {system} failed: {why}", record.workload);
+        }
+    }
+    text
+}
+
+/// A run's rate as a multiple of the same workload's without migration.
+#[must_use]
+pub fn times_none(record: &RunRecord, records: &[RunRecord]) -> Option<f64> {
+    let none = records
+        .iter()
+        .find(|other| other.system == System::None && other.workload == record.workload)?;
+    Some(record.ops_per_s? / none.ops_per_s.filter(|&rate| rate > 0.0)?)
+}
+
+fn cells(record: &RunRecord, records: &[RunRecord]) -> Vec<Cell> {
+    let dash = || "–".to_owned();
+    let moves = &record.moves;
+    let (transactions, shadows) = match record.system {
+        System::Nomad => (
+            format!("{} / {}", moves.tpm_committed, moves.tpm_aborted),
+            format!(" ({})", moves.shadow_hits),
+        ),
+        System::None | System::Kernel | System::Oracle => (dash(), String::new()),
+    };
+    [
+        record.workload.clone(),
+        record.system.name().to_owned(),
+        record.ops_per_s.map_or_else(dash, |rate| thousands(rate.round())),
+        times_none(record, records).map_or_else(dash, |times| format!("{times:.2}")),
+        record
+            .fast_access_ratio
+            .map_or_else(dash, |ratio| format!("{:.1} %", ratio * 100.0)),
+        record
+            .seconds_to_90pct_of_oracle
+            .map_or_else(dash, |seconds| format!("{seconds:.0} s")),
+        moves.promoted_pages.to_string(),
+        format!("{}{shadows}", moves.demoted_pages),
+        transactions,
+        if record.failed.is_some() { "FAILED" } else { "good" }.to_owned(),
+    ]
+    .into_iter()
+    .map(Cell::new)
+    .collect()
+}
+
+/// A whole number with its thousands apart.
+#[must_use]
+pub fn thousands(number: f64) -> String {
+    let digits = format!("{number:.0}");
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_in_the_table_and_under_it() {
+        let good = |system, rate| RunRecord {
+            ops_per_s: Some(rate),
+            failed: None,
+            ..RunRecord::failed("gups", system, String::new())
+        };
+        let records = [
+            good(System::None, 1000.0),
+            good(System::Oracle, 2500.0),
+            RunRecord::failed("gups", System::Nomad, "Memory is wrong".to_owned()),
+        ];
+        let text = render(&records);
+        assert!(text.contains("2,500") && text.contains("2.50"), "{text}");
+        assert!(text.contains("FAILED"), "{text}");
+        assert!(text.ends_with("gups under nomad failed: Memory is wrong"), "{text}");
+    }
+
+    #[test]
+    fn thousands_are_apart() {
+        assert_eq!(thousands(0.0), "0");
+        assert_eq!(thousands(999.0), "999");
+        assert_eq!(thousands(1_234_567.0), "1,234,567");
+    }
+}

@@ -12,7 +12,6 @@ pub mod coverage;
 pub mod driver;
 pub mod record;
 
-pub use coverage::NEEDED_FUNCTIONS;
 pub use driver::HintFaults;
 pub use driver::HintFaultsConfig;
 pub use driver::HintFaultsError;

@@ -5,7 +5,7 @@
 //! Contract: `/sys/kernel/btf/vmlinux`, `Documentation/bpf/btf.rst`; readable by everyone. Only
 //! names are kept; relocation is libbpf's business. The parser takes any bytes and does not panic.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
@@ -15,6 +15,17 @@ use thiserror::Error;
 const MAGIC: u16 = 0xeb9f;
 const KIND_TYPEDEF: u32 = 8;
 const KIND_FUNC: u32 = 12;
+
+/// Kernel functions that the program of terrace-bpf watches.
+pub const HINT_FAULT_FUNCTIONS: [&str; 3] =
+    ["task_numa_fault", "change_prot_numa", "handle_mm_fault"];
+
+/// Trace points that it watches, by the names of their types.
+pub const HINT_FAULT_TRACEPOINTS: [&str; 3] = [
+    "btf_trace_sched_process_fork",
+    "btf_trace_sched_process_exec",
+    "btf_trace_sched_process_exit",
+];
 
 /// Why BTF is of no use.
 #[derive(Debug, Error)]
@@ -41,8 +52,9 @@ pub enum BtfError {
 /// Function and typedef names.
 #[derive(Debug, Default)]
 pub struct KernelBtf {
-    functions: HashSet<Box<str>>,
-    typedefs: HashSet<Box<str>>,
+    /// Names with their type numbers.
+    functions: HashMap<Box<str>, u32>,
+    typedefs: HashMap<Box<str>, u32>,
 }
 
 impl KernelBtf {
@@ -81,7 +93,8 @@ impl KernelBtf {
         let types = section(bytes, header, usize_at(bytes, 8)?, usize_at(bytes, 12)?)?;
         let names = section(bytes, header, usize_at(bytes, 16)?, usize_at(bytes, 20)?)?;
         let mut btf = Self::default();
-        let mut at = 0;
+        // Number 0 is void, which is not written down.
+        let (mut at, mut id) = (0, 1);
         while at < types.len() {
             let name = usize_at(types, at)?;
             let info = u32_at(types, at + 4)?;
@@ -92,8 +105,9 @@ impl KernelBtf {
                 _ => None,
             };
             if let (Some(set), Some(name)) = (names_of_kind, string(names, name)) {
-                set.insert(name.into());
+                set.insert(name.into(), id);
             }
+            id += 1;
             at += 12 + trailer(kind, info & 0xffff).ok_or(malformed(at, "unknown kind"))?;
         }
         Ok(btf)
@@ -102,13 +116,30 @@ impl KernelBtf {
     /// Whether the kernel has a function that fentry programs can name.
     #[must_use]
     pub fn has_function(&self, name: &str) -> bool {
-        self.functions.contains(name)
+        self.functions.contains_key(name)
+    }
+
+    /// The function's type number, by which programs are attached to it.
+    #[must_use]
+    pub fn function_id(&self, name: &str) -> Option<u32> {
+        self.functions.get(name).copied()
+    }
+
+    /// What the kernel lacks of what watching hint faults takes.
+    #[must_use]
+    pub fn missing_for_hint_faults(&self) -> Vec<&'static str> {
+        let functions = HINT_FAULT_FUNCTIONS.into_iter();
+        let functions = functions.filter(|n| !self.has_function(n));
+        let tracepoints = HINT_FAULT_TRACEPOINTS.into_iter();
+        functions
+            .chain(tracepoints.filter(|n| !self.has_typedef(n)))
+            .collect()
     }
 
     /// Whether the kernel has that typedef; trace points have one called `btf_trace_NAME`.
     #[must_use]
     pub fn has_typedef(&self, name: &str) -> bool {
-        self.typedefs.contains(name)
+        self.typedefs.contains_key(name)
     }
 }
 
@@ -197,6 +228,8 @@ mod tests {
     fn functions_and_typedefs_are_told_apart() {
         let btf = KernelBtf::parse(&sample()).unwrap();
         assert!(btf.has_function("on_fault"));
+        assert_eq!(btf.function_id("on_fault"), Some(3));
+        assert_eq!(btf.missing_for_hint_faults().len(), 6);
         assert!(!btf.has_function("int"));
         assert!(!btf.has_function("btf_trace_x"));
         assert!(btf.has_typedef("btf_trace_x"));

@@ -56,8 +56,9 @@ use crate::report::ProcessStatus;
 use crate::report::Status;
 use crate::scanner::Scanner;
 
-/// Reads of the tracker are at most this far apart, so that faults are young.
-const TRACK_INTERVAL: Duration = Duration::from_millis(10);
+/// Reads of the tracker are at most this far apart. Faults carry their own times, so nothing but
+/// the age of a decision depends on it.
+const TRACK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How a run ended.
 #[derive(Debug)]
@@ -564,6 +565,12 @@ impl Session {
             PollFd::new(&self.control.listener, PollFlags::IN),
             PollFd::from_borrowed_fd(self.machine.ordinary.fd(), PollFlags::IN),
         ];
+        fds.extend(
+            self.tracker
+                .as_ref()
+                .and_then(Tracker::fd)
+                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
+        );
         fds.extend(self.socket.as_ref().map(|s| PollFd::new(s, PollFlags::IN)));
         for link in self.machine.links.values() {
             fds.push(PollFd::from_borrowed_fd(link.report_fd(), PollFlags::IN));

@@ -12,9 +12,12 @@
 //! `docs/papers/nomad.md` lists each decision.
 //!
 //! * [`params`], [`queues`] (PCQ and MPQ), [`victims`] (what to demote), [`rooms`] (free memory),
-//!   [`governor`] (cost), [`scan`] (arming); this file ties them together.
+//!   [`governor`] (cost), [`scan`] (arming); `observe` and `migrate` are the steps; this file ties
+//!   them together.
 
 pub mod governor;
+mod migrate;
+mod observe;
 pub mod params;
 pub mod queues;
 pub mod rooms;
@@ -32,14 +35,10 @@ use terrace_core::Tiers;
 use crate::Policy;
 use crate::event::Action;
 use crate::event::Event;
-use crate::event::Migration;
 use crate::event::Reason;
-use crate::event::Verdict;
 use crate::pages::Meta;
 use crate::pages::Pages;
 use crate::pages::State;
-use crate::pages::class_idle;
-use crate::pages::idle_class;
 use governor::Governor;
 pub use params::Params;
 use queues::Candidates;
@@ -56,6 +55,7 @@ struct Counters {
     faults_slow: u64,
     faults_fast: u64,
     referenced_twice: u64,
+    eager: u64,
     retries: u64,
     given_up: u64,
     turned: u64,
@@ -75,6 +75,8 @@ pub struct Nomad {
     governor: Governor,
     scan: ScanControl,
     inflight: usize,
+    contended: bool,
+    on_fast: u64,
     inventory_due: Nanos,
     deadline: Nanos,
     actions: VecDeque<Action>,
@@ -95,125 +97,14 @@ impl Nomad {
             victims: Victims::default(),
             pages: Pages::default(),
             inflight: 0,
+            contended: false,
+            on_fast: 0,
             inventory_due: Nanos::ZERO,
             deadline: Nanos::ZERO,
             actions: VecDeque::new(),
             counters: Counters::default(),
             params,
             tiers,
-        }
-    }
-
-    fn hint_fault(
-        &mut self,
-        now: Nanos,
-        page: PageRef,
-        node: NodeId,
-        write: bool,
-        idle: Option<Nanos>,
-    ) {
-        let class = idle_class(idle);
-        let fast = self.tiers.is_top(node);
-        let window = Nanos(self.params.reference_passes * self.scan.period().0);
-        let meta = self.pages.entry(page);
-        let first_ref = meta.last_ref();
-        meta.set_node(node);
-        meta.set_written(write);
-        meta.touch(now);
-        if fast {
-            self.counters.faults_fast += 1;
-            meta.idle_class = class;
-            if meta.state != State::InFlight {
-                meta.state = State::Idle;
-            }
-            return;
-        }
-        self.counters.faults_slow += 1;
-        match meta.state {
-            State::Candidate if now.since(first_ref) <= window => {
-                // The colder of the two rounds: one short idle time can be chance.
-                let class = class.max(meta.idle_class);
-                meta.idle_class = class;
-                meta.state = State::Pending;
-                meta.set_retries(0);
-                self.counters.referenced_twice += 1;
-                self.scan.found_hot();
-                if let Some(coldest) = self.pending.push(class, page) {
-                    set_state(&mut self.pages, coldest, State::Idle);
-                }
-            }
-            State::Idle | State::Candidate => {
-                let new = meta.state == State::Idle;
-                meta.state = State::Candidate;
-                meta.idle_class = class;
-                if new && let Some(oldest) = self.candidates.push(now, page) {
-                    demote_candidate(&mut self.pages, oldest);
-                }
-            }
-            State::Pending | State::InFlight => {}
-        }
-    }
-
-    fn ended(&mut self, now: Nanos, page: PageRef, migration: Migration, verdict: Verdict) {
-        self.inflight = self.inflight.saturating_sub(1);
-        let target = migration.target();
-        let moved = matches!(verdict, Verdict::Moved { .. } | Verdict::MovedOntoShadow);
-        self.rooms.settle(
-            target,
-            page.size.bytes(),
-            moved && verdict != Verdict::MovedOntoShadow,
-        );
-        let Some(meta) = self.pages.get_mut(page) else {
-            return;
-        };
-        let from = meta.node();
-        let retries = meta.retries();
-        match verdict {
-            Verdict::Moved { shadow } => arrived(meta, now, target, shadow),
-            Verdict::MovedOntoShadow => arrived(meta, now, target, false),
-            Verdict::Dirtied | Verdict::Busy => {
-                meta.set_retries(retries + 1);
-                if matches!(migration, Migration::Promote { .. })
-                    && retries < self.params.max_retries
-                {
-                    meta.state = State::Pending;
-                    let delay = self.params.retry_delay.0 << retries.min(8);
-                    self.retries.push(now + Nanos(delay), page);
-                } else {
-                    meta.state = State::Idle;
-                    // Not now, and not first next time either.
-                    meta.touch(now);
-                    self.counters.given_up += 1;
-                }
-            }
-            Verdict::NoMemory => {
-                meta.state = State::Idle;
-                self.rooms.mark_full(target);
-                self.no_memory(page, migration);
-            }
-            Verdict::Lost => *meta = Meta::default(),
-        }
-        if moved && let Some(from) = from {
-            let kept = matches!(verdict, Verdict::Moved { shadow: true });
-            if !kept {
-                self.rooms.released(from, page.size.bytes());
-            }
-        }
-    }
-
-    fn no_memory(&mut self, page: PageRef, migration: Migration) {
-        match migration {
-            Migration::Promote { .. } => {
-                if let Some(meta) = self.pages.get_mut(page) {
-                    let class = meta.idle_class;
-                    meta.state = State::Pending;
-                    self.pending.push(class, page);
-                }
-            }
-            Migration::Demote { .. } => self.actions.push_back(Action::ReclaimShadows {
-                bytes: page.size.bytes() * self.params.shadow_reclaim_factor,
-                reason: Reason::AllocationFailed,
-            }),
         }
     }
 
@@ -231,155 +122,6 @@ impl Nomad {
         }
     }
 
-    /// The roomiest node of the tier above.
-    fn promotion_target(&self, from: NodeId) -> Option<NodeId> {
-        self.tiers
-            .above(from)
-            .map(|n| n.id)
-            .max_by_key(|id| (self.rooms.room(*id), std::cmp::Reverse(*id)))
-    }
-
-    fn demotion_target(&self, from: NodeId) -> Option<NodeId> {
-        self.tiers
-            .below(from)
-            .map(|n| n.id)
-            .max_by_key(|id| (self.rooms.room(*id), std::cmp::Reverse(*id)))
-    }
-
-    fn migrate(&mut self, page: PageRef, migration: Migration, reason: Reason) {
-        set_state(&mut self.pages, page, State::InFlight);
-        self.rooms.promise(migration.target(), page.size.bytes());
-        self.inflight += 1;
-        self.actions.push_back(Action::Migrate {
-            page,
-            migration,
-            reason,
-        });
-    }
-
-    /// Promotes what waits while there is room; makes room where it is worth it.
-    fn promote(&mut self, now: Nanos) {
-        while let Some(page) = self.retries.due(now) {
-            let Some(meta) = self.pages.get(page) else {
-                continue;
-            };
-            if meta.state == State::Pending {
-                self.counters.retries += 1;
-                self.pending.push(meta.idle_class, page);
-            }
-        }
-        while self.inflight < self.params.inflight_pages {
-            let Some((class, page)) = self.pending.peek() else {
-                return;
-            };
-            let Some(meta) = self.pages.get(page).copied() else {
-                self.pending.pop();
-                continue;
-            };
-            let Some(to) = meta.node().and_then(|node| self.promotion_target(node)) else {
-                self.pending.pop();
-                set_state(&mut self.pages, page, State::Idle);
-                continue;
-            };
-            if meta.state != State::Pending {
-                self.pending.pop();
-                continue;
-            }
-            if self.rooms.room(to) < page.size.bytes() {
-                self.make_room(now, class, page, to);
-                return;
-            }
-            self.pending.pop();
-            let keep_shadow =
-                self.params.shadowing && (self.params.shadow_written || !meta.written());
-            let reason = if meta.retries() > 0 {
-                Reason::Retry
-            } else {
-                Reason::ReferencedTwice
-            };
-            self.note_contended(now, &meta);
-            self.migrate(page, Migration::Promote { to, keep_shadow }, reason);
-        }
-    }
-
-    /// While the fast tier is full, a page that comes back the other way was moved in vain.
-    fn note_contended(&mut self, now: Nanos, meta: &Meta) {
-        if meta.turned() {
-            self.counters.turned += 1;
-        }
-        if meta.turned() || self.contended() {
-            self.governor.note(now, meta.turned());
-        }
-    }
-
-    /// Demotes cold pages for hotter ones that wait, a batch at a time, as far as the governor
-    /// lets it.
-    fn make_room(&mut self, now: Nanos, class: u8, page: PageRef, on: NodeId) {
-        if !self.scan.ages_known(now) {
-            return;
-        }
-        let worth = Nanos(class_idle(class).0.saturating_mul(self.params.hysteresis));
-        let free = self.params.inflight_pages.saturating_sub(self.inflight);
-        let batch = self.pending.len().min(64).min(free);
-        for _ in 0..batch {
-            let Some((victim, age)) = self.coldest(now, on) else {
-                return;
-            };
-            if age < worth
-                || !self
-                    .governor
-                    .take(now, page.size.bytes() + victim.size.bytes())
-            {
-                return;
-            }
-            self.victims.take();
-            self.demote(victim, on, Reason::MakeRoom);
-        }
-    }
-
-    fn coldest(&mut self, now: Nanos, on: NodeId) -> Option<(PageRef, Nanos)> {
-        let interval = Nanos(self.scan.period().0 / 4);
-        self.victims
-            .coldest(now, interval, &self.pages, |node| node == on)
-    }
-
-    fn demote(&mut self, page: PageRef, from: NodeId, reason: Reason) {
-        if let Some(to) = self.demotion_target(from) {
-            self.migrate(page, Migration::Demote { to }, reason);
-        }
-    }
-
-    /// Keeps every fast node over its watermark, whatever is known of its pages' ages.
-    fn relieve(&mut self, now: Nanos) {
-        let fast: Vec<NodeId> = self
-            .tiers
-            .nodes()
-            .iter()
-            .map(|n| n.id)
-            .filter(|id| self.tiers.is_top(*id))
-            .collect();
-        for node in fast {
-            let mut shortage = self.rooms.shortage(node);
-            // Half the headroom is slack: demote in batches, not page by page.
-            if shortage * 2 < self.rooms.target(node).saturating_sub(self.low(node)) {
-                continue;
-            }
-            while shortage > 0 && self.inflight < self.params.inflight_pages {
-                let Some((victim, _)) = self.coldest(now, node) else {
-                    self.request_inventory(now);
-                    break;
-                };
-                self.victims.take();
-                shortage = shortage.saturating_sub(victim.size.bytes());
-                self.demote(victim, node, Reason::FastPressure);
-            }
-        }
-    }
-
-    fn low(&self, node: NodeId) -> u64 {
-        self.rooms.memory(node).map_or(0, |m| m.low_bytes)
-    }
-
     fn request_inventory(&mut self, now: Nanos) {
         if now >= self.inventory_due {
             self.inventory_due = now + Nanos(self.scan.period().0 * 4);
@@ -388,7 +130,7 @@ impl Nomad {
     }
 
     /// Whether pages wait that the fast tier has no room for.
-    fn contended(&self) -> bool {
+    fn is_contended(&self) -> bool {
         self.tiers
             .nodes()
             .iter()
@@ -397,12 +139,12 @@ impl Nomad {
     }
 
     fn control_scan(&mut self, now: Nanos) {
-        let contended = self.contended() && !self.pending.is_empty();
+        let contended = self.contended && !self.pending.is_empty();
         let view = PassView {
             contended,
             futile: contended && self.governor.throttled(),
             pending: self.pending.len(),
-            worth: (self.victims.fast_pages() / 128).max(32),
+            worth: (self.on_fast / 16).max(64),
         };
         if contended {
             self.request_inventory(now);
@@ -430,7 +172,7 @@ impl Nomad {
             }
         }
         // What waited in vain for room is not what is hottest now.
-        if self.contended() && self.pending.len() > self.params.inflight_pages * 8 {
+        if self.contended && self.pending.len() > self.params.inflight_pages * 8 {
             while self.pending.len() > self.params.inflight_pages * 4 {
                 if let Some(page) = self.pending.pop_coldest() {
                     set_state(&mut self.pages, page, State::Idle);
@@ -503,6 +245,7 @@ impl Policy for Nomad {
     }
 
     fn tick(&mut self, now: Nanos) {
+        self.contended = self.is_contended();
         self.expire(now);
         self.relieve(now);
         self.promote(now);
@@ -523,6 +266,8 @@ impl Policy for Nomad {
             ("hint_faults_slow", self.counters.faults_slow),
             ("hint_faults_fast", self.counters.faults_fast),
             ("referenced_twice", self.counters.referenced_twice),
+            ("eager", self.counters.eager),
+            ("on_fast", self.on_fast),
             ("candidates", self.candidates.len() as u64),
             ("candidates_dropped", self.candidates.dropped),
             ("pending", self.pending.len() as u64),

@@ -24,6 +24,9 @@ pub struct Params {
     pub mpq_bytes: usize,
     /// The second reference must come within so many scan passes of the first.
     pub reference_passes: u64,
+    /// While the fast tier has room, a first reference counts as two if the page was idle for
+    /// less than that before it (0: never). The kernel's own tiering promotes by the same mark.
+    pub eager_idle: Nanos,
     /// Keep no shadow for a page whose hint fault was a write: the next write would drop it, for
     /// the price of a write-protection fault in user space.
     pub shadow_written: bool,
@@ -57,6 +60,7 @@ impl Default for Params {
             pcq_bytes: 32 << 20,
             mpq_bytes: 32 << 20,
             reference_passes: 3,
+            eager_idle: Nanos::from_millis(1_000),
             shadow_written: false,
             inflight_pages: 512,
             headroom_1024: 16,
@@ -64,7 +68,7 @@ impl Default for Params {
             contended_rate_1024: 24,
             scan_period_min: Nanos::from_millis(1_000),
             scan_period_max: Nanos::from_secs(60),
-            tick: Nanos::from_millis(20),
+            tick: Nanos::from_millis(50),
         }
     }
 }

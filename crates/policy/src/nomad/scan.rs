@@ -18,9 +18,8 @@ pub struct ScanControl {
     max: Nanos,
     period: Nanos,
     scope: ScanScope,
-    scope_since: Nanos,
+    scope_passes: u32,
     pass_start: Nanos,
-    quiet_passes: u32,
     hot_found: u64,
     changed: bool,
 }
@@ -47,9 +46,8 @@ impl ScanControl {
             max,
             period: min,
             scope: ScanScope::Slow,
-            scope_since: Nanos::ZERO,
+            scope_passes: 0,
             pass_start: Nanos::ZERO,
-            quiet_passes: 0,
             hot_found: 0,
             changed: true,
         }
@@ -63,8 +61,8 @@ impl ScanControl {
 
     /// Whether fast pages have been armed long enough that an old last reference means a cold page.
     #[must_use]
-    pub fn ages_known(&self, now: Nanos) -> bool {
-        self.scope == ScanScope::All && now.since(self.scope_since).0 >= 2 * self.period.0
+    pub const fn ages_known(&self) -> bool {
+        matches!(self.scope, ScanScope::All) && self.scope_passes >= 2
     }
 
     /// A page was referenced twice.
@@ -76,7 +74,7 @@ impl ScanControl {
     pub fn tick(&mut self, now: Nanos, view: PassView) -> Option<Action> {
         if now.since(self.pass_start) >= self.period {
             self.pass_start = now;
-            self.pass_ended(now, view);
+            self.pass_ended(view);
         }
         std::mem::take(&mut self.changed).then_some(Action::Scan {
             scope: self.scope,
@@ -84,32 +82,26 @@ impl ScanControl {
         })
     }
 
-    fn pass_ended(&mut self, now: Nanos, view: PassView) {
+    fn pass_ended(&mut self, view: PassView) {
         let scope = if view.contended {
             ScanScope::All
         } else {
             ScanScope::Slow
         };
+        self.scope_passes = self.scope_passes.saturating_add(1);
         if scope != self.scope {
             self.scope = scope;
-            self.scope_since = now;
+            self.scope_passes = 0;
             self.changed = true;
         }
         let busy = self.hot_found > view.worth || (view.pending > 0 && !view.contended);
         self.hot_found = 0;
         let period = if view.futile || !busy {
-            self.quiet_passes += 1;
-            if self.quiet_passes >= 2 {
-                Nanos((self.period.0 * 2).min(self.max.0))
-            } else {
-                self.period
-            }
+            Nanos((self.period.0 * 2).min(self.max.0))
         } else {
-            self.quiet_passes = 0;
             self.min
         };
         if period != self.period {
-            self.quiet_passes = 0;
             self.period = period;
             self.changed = true;
         }
@@ -165,7 +157,11 @@ mod tests {
                 ..
             })
         ));
-        assert!(!scan.ages_known(Nanos::from_secs(2)));
-        assert!(scan.ages_known(Nanos::from_secs(3)));
+        assert!(!scan.ages_known());
+        for second in [4, 12] {
+            assert!(!scan.ages_known());
+            let _ = scan.tick(Nanos::from_secs(second), full);
+        }
+        assert!(scan.ages_known());
     }
 }

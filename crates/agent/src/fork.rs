@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! fork(2): no page of ours may be missing in the child.
+//!
+//! Two ways. Where the kernel reports forks to the fault handler, it fills what is out
+//! ([`crate::fork_child`]), and these handlers do nothing: holding the lock over the fork would
+//! keep the handler from reading the event that the fork waits for. Elsewhere the lock is held
+//! over the fork, so no page is out. A raw clone(2) does not run these handlers and is covered by
+//! the first way only.
+//!
+//! The child's agent is off: it has none of our threads, and our arenas were left out of it. A
+//! child that executes a program gets its own agent.
+
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering;
+
+use crate::agent::Agent;
+use crate::lock::Lock;
+
+/// The agent whose lock a fork must hold; null where there is none or the kernel reports forks.
+static QUIESCE: AtomicPtr<Agent> = AtomicPtr::new(std::ptr::null_mut());
+/// Keeps the agent from going away while a fork holds its lock.
+static GATE: Lock<()> = Lock::new(());
+
+/// Registers the handlers. Once a process.
+pub(crate) fn install() {
+    // SAFETY: the handlers are functions of this library, which is never unloaded: preloaded
+    // libraries stay.
+    unsafe { libc::pthread_atfork(Some(before), Some(after_in_parent), Some(after_in_child)) };
+}
+
+/// Makes forks wait for `agent`, which must live until [`withdraw`].
+pub(crate) fn announce(agent: &'static Agent) {
+    QUIESCE.store(std::ptr::from_ref(agent).cast_mut(), Ordering::Release);
+}
+
+/// From here on forks take no notice of the agent.
+pub(crate) fn withdraw() {
+    GATE.acquire();
+    QUIESCE.store(std::ptr::null_mut(), Ordering::Release);
+    GATE.release();
+}
+
+fn quiesced() -> Option<&'static Agent> {
+    // SAFETY: set from a reference that lives until `withdraw`, which waits for the gate that
+    // every user of this function holds.
+    unsafe { QUIESCE.load(Ordering::Acquire).as_ref() }
+}
+
+extern "C" fn before() {
+    GATE.acquire();
+    if let Some(agent) = quiesced() {
+        agent.state.acquire();
+    }
+}
+
+extern "C" fn after_in_parent() {
+    if let Some(agent) = quiesced() {
+        agent.state.release();
+    }
+    GATE.release();
+}
+
+extern "C" fn after_in_child() {
+    QUIESCE.store(std::ptr::null_mut(), Ordering::Relaxed);
+    GATE.reset();
+}

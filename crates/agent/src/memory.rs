@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Touches memory by address: the agent's own frames directly, the program's never.
+//!
+//! Addresses are numbers everywhere else in this crate; here they become pointers. The program's
+//! pages are read through `terrace_sys::self_memory`, because they may vanish at any time.
+
+use terrace_core::PageSize;
+
+/// A pointer from an address of this process.
+pub(crate) fn pointer<T>(addr: u64) -> *mut T {
+    std::ptr::with_exposed_provenance_mut(usize::try_from(addr).unwrap_or(0))
+}
+
+fn words(bytes: u64) -> usize {
+    usize::try_from(bytes / 8).unwrap_or(0)
+}
+
+/// Whether two ranges hold the same bytes.
+///
+/// # Safety
+///
+/// Both must be readable, page aligned and owned by the caller: present frames of our own zones
+/// that nobody writes meanwhile.
+pub(crate) unsafe fn same(one: u64, other: u64, bytes: u64) -> bool {
+    // SAFETY: the caller's word; u64 has no invalid value, and pages are aligned for it.
+    let (one, other) = unsafe {
+        (
+            std::slice::from_raw_parts(pointer::<u64>(one), words(bytes)),
+            std::slice::from_raw_parts(pointer::<u64>(other), words(bytes)),
+        )
+    };
+    one == other
+}
+
+/// Copies bytes between two frames of our own.
+///
+/// # Safety
+///
+/// As [`same`], `to` writable, and the two must not overlap.
+pub(crate) unsafe fn copy(from: u64, to: u64, bytes: u64) {
+    // SAFETY: the caller's word.
+    unsafe { std::ptr::copy_nonoverlapping(pointer::<u64>(from), pointer::<u64>(to), words(bytes)) }
+}
+
+/// The address range of the code and data of this library, .bss included.
+pub(crate) fn own_image() -> (u64, u64) {
+    unsafe extern "C" {
+        #[link_name = "__ehdr_start"]
+        static IMAGE_START: u8;
+        #[link_name = "_end"]
+        static IMAGE_END: u8;
+    }
+    // Only the addresses of the linker's symbols mean something; they are never read.
+    let start = (&raw const IMAGE_START).expose_provenance() as u64;
+    let end = (&raw const IMAGE_END).expose_provenance() as u64;
+    (start, end)
+}
+
+/// Which page sizes have frames, as an index.
+pub(crate) const fn size_index(size: PageSize) -> usize {
+    match size {
+        PageSize::Base4K => 0,
+        _ => 1,
+    }
+}

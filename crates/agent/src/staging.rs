@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Before a transaction: looks at the pages, and gets each a frame on its target node.
+//!
+//! What is seen here can change at once; it only saves work. The kernel decides when the page
+//! moves.
+
+use rustix::io::Errno;
+use terrace_core::NodeId;
+use terrace_core::PageSize;
+use terrace_proto::Outcome;
+use terrace_sys::arena;
+use terrace_sys::move_pages;
+use terrace_sys::move_pages::PageStatus;
+use terrace_sys::move_pages::Target;
+use terrace_sys::pagemap::PageKind;
+
+use crate::agent::Agent;
+use crate::agent::frame;
+use crate::item::Item;
+
+impl Agent {
+    /// Ends items whose page is not there, is at its target, or is not of the size said.
+    pub(crate) fn look(&self, items: &mut [Item]) {
+        let addrs: Vec<u64> = items.iter().map(|item| item.addr).collect();
+        let Ok(statuses) = move_pages::query(Target::Own, &addrs) else {
+            return;
+        };
+        for (item, status) in items.iter_mut().zip(statuses) {
+            if !item.is_open() {
+                continue;
+            }
+            match status {
+                PageStatus::On(node) => {
+                    item.old_node = node;
+                    if self.many_nodes && node == item.node {
+                        item.outcome = Some(Outcome::Done);
+                    } else if !self.has_size(item) {
+                        item.outcome = Some(Outcome::NotManaged);
+                    }
+                }
+                PageStatus::Busy => item.outcome = Some(Outcome::Busy),
+                // Never touched, on a swap device, or the page of zeros: nothing to gain.
+                _ => item.outcome = Some(Outcome::Gone),
+            }
+        }
+    }
+
+    /// Whether the page is mapped in the size said, so that no huge page is torn.
+    pub(crate) fn has_size(&self, item: &Item) -> bool {
+        let kind = self.pagemap.kind(item.addr).unwrap_or_default();
+        let PageKind { huge, zero, .. } = kind;
+        !zero && huge == (item.size == PageSize::Huge2M)
+    }
+
+    /// Gets every open item a frame on its node; without one it ends with `NoMemory`.
+    pub(crate) fn stage(&self, items: &mut [Item]) {
+        let mut at = 0;
+        while at < items.len() {
+            if !items[at].is_open() || items[at].staged.is_some() {
+                at += 1;
+                continue;
+            }
+            let (size, node) = (items[at].size, items[at].node);
+            if let Some(addr) = self.take_pooled(size, node) {
+                items[at].staged = Some(addr);
+                continue;
+            }
+            let want = items[at..].iter().filter(|item| item.is_open()).count() as u64;
+            match self.fresh_frames(size, node, want) {
+                Ok(frames) => {
+                    let mut frames = frames.into_iter();
+                    let same = |item: &&mut Item| {
+                        item.is_open() && item.staged.is_none() && item.node == node
+                    };
+                    for item in items[at..].iter_mut().filter(same) {
+                        item.staged = frames.next();
+                    }
+                    self.release_all(size, node, frames);
+                }
+                Err(_) => items[at].outcome = Some(Outcome::NoMemory),
+            }
+        }
+    }
+
+    fn take_pooled(&self, size: PageSize, node: NodeId) -> Option<u64> {
+        let mut state = self.state.lock();
+        let addr = state.frames.take_pooled(size, node)?;
+        if size == PageSize::Huge2M && !self.pagemap.kind(addr).is_ok_and(|kind| kind.huge) {
+            // Torn on its way: of no use as a whole.
+            state.frames.drop_frame(size, addr);
+            return None;
+        }
+        Some(addr)
+    }
+
+    /// New pages on the node, at most `want` in a row; `ENOMEM` where it has none.
+    fn fresh_frames(&self, size: PageSize, node: NodeId, want: u64) -> Result<Vec<u64>, Errno> {
+        let (start, count) = self.state.lock().frames.take_staging(size, node, want)?;
+        let bytes = size.bytes();
+        let all: Vec<u64> = (0..count).map(|n| start + n * bytes).collect();
+        let populated = arena::populate(start, count * bytes);
+        let statuses = move_pages::query(Target::Own, &all).unwrap_or_default();
+        let mut good = Vec::new();
+        let mut state = self.state.lock();
+        for (at, addr) in all.iter().enumerate() {
+            let status = statuses.get(at).copied();
+            let whole =
+                size == PageSize::Base4K || self.pagemap.kind(*addr).is_ok_and(|kind| kind.huge);
+            match status {
+                Some(PageStatus::On(on)) if on == node && whole => good.push(*addr),
+                // The node is full and another helped out.
+                Some(PageStatus::On(on)) if whole && size == PageSize::Base4K => {
+                    state.frames.release(size, frame(*addr, on));
+                }
+                Some(PageStatus::On(_)) => state.frames.drop_frame(size, *addr),
+                _ => state.frames.give_empty(size, *addr),
+            }
+        }
+        if good.is_empty() {
+            return Err(populated.err().unwrap_or(Errno::NOMEM));
+        }
+        Ok(good)
+    }
+
+    fn release_all(&self, size: PageSize, node: NodeId, frames: impl Iterator<Item = u64>) {
+        let mut state = self.state.lock();
+        for addr in frames {
+            state.frames.release(size, frame(addr, node));
+        }
+    }
+
+    /// Gives back what a batch did not use.
+    pub(crate) fn unstage(&self, items: &mut [Item]) {
+        let mut state = self.state.lock();
+        for item in items {
+            if let Some(addr) = item.staged.take() {
+                state.frames.release(item.size, frame(addr, item.node));
+            }
+            if let Some(slot) = item.slot.take() {
+                state.frames.give_empty(item.size, slot);
+            }
+        }
+    }
+}

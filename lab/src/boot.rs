@@ -20,6 +20,10 @@ use std::path::PathBuf;
 use std::process::Child;
 use std::process::Command;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::Duration;
 use std::time::Instant;
@@ -92,6 +96,8 @@ pub enum BootError {
     Setup(String),
     #[error("The guest ended without a word ({status}); its console said last:\n{console}")]
     Died { status: String, console: String },
+    #[error("Interrupted; the guest is gone")]
+    Interrupted,
     #[error("The guest did not finish within {}; its console said last:\n{console}", humantime::format_duration(*.after))]
     Timeout { after: Duration, console: String },
 }
@@ -158,12 +164,27 @@ pub fn run(spec: &Spec<'_>, stdout: Sink, stderr: Sink) -> Result<Outcome, BootE
         emulator,
         started,
         timeout: spec.timeout,
+        interrupted: interrupts().map_err(io_error("watch for signals"))?,
     };
     let mut outcome = session.run()?;
     outcome.series_text =
         fs::read_to_string(&series).map_err(io_error("read the lab's time series"))?;
     outcome.series = Series::parse(&outcome.series_text)?;
     Ok(outcome)
+}
+
+/// A flag that SIGINT and SIGTERM raise, in place of ending the process: the guest and the
+/// run's directory must go first. Watched from the first boot on; once raised it stays so.
+fn interrupts() -> io::Result<Arc<AtomicBool>> {
+    static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+    if let Some(flag) = FLAG.get() {
+        return Ok(Arc::clone(flag));
+    }
+    let flag = Arc::clone(FLAG.get_or_init(Arc::default));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&flag))?;
+    }
+    Ok(flag)
 }
 
 /// Writes what the guest reads: initramfs, job, and its process 1.
@@ -190,10 +211,12 @@ fn start(arguments: &[String], dir: &Path) -> Result<Emulator, BootError> {
     command
         .stdout(log.try_clone().map_err(io_error("write QEMU's log"))?)
         .stderr(log);
-    // SAFETY: the closure makes one system call and allocates nothing, which is all that is
+    // SAFETY: the closure makes two system calls and allocates nothing, which is all that is
     // allowed between fork and exec.
     unsafe {
         command.pre_exec(|| {
+            // A session of its own is a scheduling group of its own, whose priority can be set.
+            rustix::process::setsid()?;
             let signal = Some(rustix::process::Signal::KILL);
             rustix::process::set_parent_process_death_signal(signal).map_err(Into::into)
         });
@@ -205,6 +228,10 @@ fn start(arguments: &[String], dir: &Path) -> Result<Emulator, BootError> {
         .ok()
         .and_then(rustix::process::Pid::from_raw);
     let _ = rustix::process::setpriority_process(pid, NICENESS);
+    let _ = fs::write(
+        format!("/proc/{}/autogroup", child.id()),
+        NICENESS.to_string(),
+    );
     Ok(Emulator(child))
 }
 
@@ -261,6 +288,7 @@ struct Session<'a> {
     emulator: Emulator,
     started: Instant,
     timeout: Duration,
+    interrupted: Arc<AtomicBool>,
 }
 
 /// What has been heard so far.
@@ -280,6 +308,9 @@ impl Session<'_> {
             match self.receive.recv_timeout(Duration::from_millis(50)) {
                 Ok(message) => self.hear(message, &mut heard)?,
                 Err(_) => self.check_alive()?,
+            }
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Err(BootError::Interrupted);
             }
             if self.started.elapsed() > self.timeout {
                 return Err(BootError::Timeout {

@@ -30,11 +30,14 @@ use libbpf_rs::RingBufferBuilder;
 use rustix::event::Timespec;
 use rustix::event::epoll;
 use terrace_core::Pid;
+use terrace_sys::probe;
+use terrace_sys::probe::Fact;
 use terrace_sys::probe::btf::KernelBtf;
 use terrace_sys::probe::namespace;
-use thiserror::Error;
 
 use crate::coverage;
+use crate::error::HintFaultsError;
+use crate::error::failed;
 use crate::record::DecodeError;
 use crate::record::Record;
 use crate::record::decode;
@@ -47,6 +50,9 @@ static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(
     env!("OUT_DIR"),
     "/hint_faults.bpf.o"
 )));
+
+/// Records handed out at once: what bounds the memory between the ring and the caller.
+const BATCH: usize = 1 << 16;
 
 /// `enum hint_managed` of `hint_faults.h`.
 const FOLLOW: u32 = 1;
@@ -85,58 +91,14 @@ pub struct Lost {
     pub process_events: u64,
 }
 
-/// Why hint faults cannot be watched.
-#[derive(Debug, Error)]
-pub enum HintFaultsError {
-    /// No type information.
-    #[error("Cannot read the kernel's type information; it needs CONFIG_DEBUG_INFO_BTF")]
-    Btf(#[from] terrace_sys::probe::btf::BtfError),
-    /// The kernel lacks what the program attaches to.
-    #[error(
-        "The kernel has no {}: hint faults cannot be watched; \
-         it needs CONFIG_NUMA_BALANCING, or another tracker",
-        names.join(", ")
-    )]
-    Missing {
-        /// What it lacks.
-        names: Vec<&'static str>,
-    },
-    /// Process ids would not match.
-    #[error(
-        "This process is not in the initial pid namespace, and the kernel reports \
-         processes by their ids there; start it outside of the container"
-    )]
-    PidNamespace,
-    /// libbpf refused.
-    #[error("Cannot {step}; it needs root, or CAP_BPF and CAP_PERFMON")]
-    Libbpf {
-        /// What was being done.
-        step: &'static str,
-        /// Why.
-        #[source]
-        source: libbpf_rs::Error,
-    },
-    /// The embedded object is not what this was built for.
-    #[error("The BPF object has no map '{0}'")]
-    NoMap(&'static str),
-    /// Waiting failed.
-    #[error("Cannot wait for the ring of hint faults")]
-    Wait(#[source] std::io::Error),
-    /// A record made no sense.
-    #[error("Hint-fault ring holds a bad record")]
-    Decode(#[from] DecodeError),
-}
-
-fn failed(step: &'static str) -> impl FnOnce(libbpf_rs::Error) -> HintFaultsError {
-    move |source| HintFaultsError::Libbpf { step, source }
-}
-
 /// The loaded program.
 pub struct HintFaults {
     // Dropped in this order: no callback after the ring, no program after its links.
     ring: RingBuffer<'static>,
     inbox: Arc<Mutex<Inbox>>,
     epoll: OwnedFd,
+    /// More was there than the last call took, and nobody will be woken for it.
+    behind: bool,
     managed: MapHandle,
     lost: MapHandle,
     _links: Vec<Link>,
@@ -162,6 +124,10 @@ impl HintFaults {
     ///
     /// Where the kernel lacks what is needed (all of it is named), or permission is missing.
     pub fn open(config: HintFaultsConfig) -> Result<Self, HintFaultsError> {
+        let needed = [Fact::Btf, Fact::FentryTargets, Fact::Bpf];
+        if probe::forced_off()?.iter().any(|f| needed.contains(f)) {
+            return Err(HintFaultsError::SwitchedOff);
+        }
         let missing = coverage::missing(&KernelBtf::read()?);
         if !missing.is_empty() {
             return Err(HintFaultsError::Missing { names: missing });
@@ -169,8 +135,7 @@ impl HintFaults {
         if namespace::in_initial_pid_namespace() == Some(false) {
             return Err(HintFaultsError::PidNamespace);
         }
-        // libbpf writes to standard error otherwise; its errors come back as values.
-        libbpf_rs::set_print(None);
+        crate::error::keep_what_libbpf_says();
         let mut open = ObjectBuilder::default()
             .name("hint_faults")
             .and_then(|builder| builder.open_memory(&OBJECT.0))
@@ -190,6 +155,7 @@ impl HintFaults {
             ring,
             inbox,
             epoll,
+            behind: false,
             managed: map(&object, "managed")?,
             lost: map(&object, "lost")?,
             _links: links,
@@ -223,8 +189,9 @@ impl HintFaults {
         }
     }
 
-    /// Waits until much is there or `timeout` is over, then hands out all there is, oldest first.
-    /// With a timeout of zero it does not wait.
+    /// Waits until much is there or `timeout` is over, then hands out what there is, oldest first,
+    /// at most 65,536 records. With a timeout of zero, or more records left over from the call
+    /// before, it does not wait.
     ///
     /// A timeout of 10 ms bounds the age of a record; every call then has at most 10 ms of them.
     ///
@@ -236,10 +203,13 @@ impl HintFaults {
         timeout: Duration,
         mut sink: impl FnMut(Record),
     ) -> Result<(), HintFaultsError> {
-        self.wait(timeout)?;
-        self.ring
-            .consume()
-            .map_err(failed("read the ring of hint faults"))?;
+        self.wait(if self.behind { Duration::ZERO } else { timeout })?;
+        let taken = self.ring.consume_raw_n(BATCH);
+        if taken < 0 {
+            let error = libbpf_rs::Error::from_raw_os_error(taken.saturating_neg());
+            return Err(failed("read the ring of hint faults")(error));
+        }
+        self.behind = usize::try_from(taken).is_ok_and(|taken| taken >= BATCH);
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         inbox.records.drain(..).for_each(&mut sink);
         inbox.bad.take().map_or(Ok(()), |bad| Err(bad.into()))

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command line, and the addresses that driver and victim agree on.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use clap::Subcommand;
+use clap::ValueEnum;
+use serde::Deserialize;
+use serde::Serialize;
+use terrace_core::PageSize;
+
+/// First byte of the area whose words only grow.
+pub(crate) const WORDS_BASE: u64 = 0x10_0000_0000;
+/// First byte of the areas of the disturbers, one behind the other.
+pub(crate) const CHAOS_BASE: u64 = 0x20_0000_0000;
+/// From one disturber's area to the next.
+pub(crate) const CHAOS_STRIDE: u64 = 0x1_0000_0000;
+/// Base pages of a disturber's area.
+pub(crate) const CHAOS_PAGES: u64 = 96;
+
+/// Moves a program's pages about at full rate and checks that no word is lost.
+#[derive(Debug, Parser)]
+#[command(name = "terrace-stress", version)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) role: Role,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Role {
+    /// Threads read and write words that only grow, and check every one.
+    Words(Options),
+    /// The supervisor's side (started by `words`).
+    #[command(hide = true)]
+    Drive(DriveOptions),
+    /// The program whose pages move (started by `words`).
+    #[command(hide = true)]
+    Victim(Options),
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Options {
+    /// How long to run.
+    #[arg(long, default_value_t = 10.0)]
+    pub(crate) seconds: f64,
+    /// Size of the pages that are moved.
+    #[arg(long, default_value = "4k")]
+    pub(crate) page_size: PageArg,
+    /// Threads that write and read.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=8))]
+    pub(crate) threads: u64,
+    /// Pages of the area (default: 2048 of 4 KiB, 32 of 2 MiB).
+    #[arg(long)]
+    pub(crate) pages: Option<u64>,
+    /// What the program does to its mappings meanwhile.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) chaos: Vec<Chaos>,
+    /// Kill the supervisor's side half-way.
+    #[arg(long)]
+    pub(crate) kill_supervisor: bool,
+    /// Move pages of every mapping of the program, not only of the areas under test.
+    #[arg(long)]
+    pub(crate) everywhere: bool,
+    /// Take the verification out (needs an agent built with the feature test-switches).
+    #[arg(long)]
+    pub(crate) skip_verify: bool,
+    /// The agent library (default: libterrace.so beside this program).
+    #[arg(long)]
+    pub(crate) agent: Option<PathBuf>,
+    /// Copy workers of the agent.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) workers: u32,
+    /// Pages of one batch of the agent.
+    #[arg(long, default_value_t = 32)]
+    pub(crate) batch: u32,
+    /// Without `CAP_SYS_PTRACE`'s fork events: quiesce by pthread_atfork.
+    #[arg(long)]
+    pub(crate) no_fork_events: bool,
+    /// Print the counts as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct DriveOptions {
+    #[arg(long)]
+    pub(crate) socket: PathBuf,
+    #[arg(long)]
+    pub(crate) seconds: f64,
+    #[arg(long)]
+    pub(crate) page_size: PageArg,
+    #[arg(long)]
+    pub(crate) pages: u64,
+    #[arg(long)]
+    pub(crate) chaos_areas: u64,
+    #[arg(long)]
+    pub(crate) everywhere: bool,
+    #[arg(long)]
+    pub(crate) workers: u32,
+    #[arg(long)]
+    pub(crate) batch: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PageArg {
+    #[value(name = "4k")]
+    K4,
+    #[value(name = "2m")]
+    M2,
+}
+
+impl PageArg {
+    pub(crate) const fn size(self) -> PageSize {
+        match self {
+            Self::K4 => PageSize::Base4K,
+            Self::M2 => PageSize::Huge2M,
+        }
+    }
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::K4 => "4k",
+            Self::M2 => "2m",
+        }
+    }
+}
+
+/// What a program may do to its own memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Chaos {
+    Fork,
+    Munmap,
+    Mremap,
+    Dontneed,
+    Mprotect,
+    Rw,
+}
+
+impl Options {
+    pub(crate) fn page_count(&self) -> u64 {
+        self.pages.unwrap_or(match self.page_size {
+            PageArg::K4 => 2048,
+            PageArg::M2 => 32,
+        })
+    }
+}

@@ -244,6 +244,7 @@ fn faults_of_the_slow_tier_are_all_reported() {
             settings.set_scan_rate(&scan(ScanMode::Tiering)).unwrap(),
             []
         );
+        let start = Instant::now();
         let faults = collect(&mut tracker, &region);
         assert_eq!(settings.set_scan_rate(&scan(ScanMode::Off)).unwrap(), []);
         check_faults(&faults, &region, size, slow);
@@ -252,10 +253,11 @@ fn faults_of_the_slow_tier_are_all_reported() {
             region.bytes / PAGE,
             "the kernel promoted"
         );
+        let stats = tracker.stats().unwrap();
         eprintln!(
-            "{size:?}: {} faults, {:?}",
+            "{size:?}: {} faults in {:?}, {stats:?}",
             faults.len(),
-            tracker.stats().unwrap()
+            start.elapsed()
         );
     }
     check_children(&mut tracker);

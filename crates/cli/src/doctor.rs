@@ -1,17 +1,121 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `terrace doctor`: what this machine can do, what is missing and what follows.
+//!
+//! Exit code 0 where the default preset works in full, 1 where something of it is missing.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use serde::Serialize;
+use terrace_sys::probe;
+use terrace_sys::probe::Facts;
+use terrace_sys::probe::Verdict;
+use terrace_sys::probe::rules;
+use terrace_sys::probe::rules::Finding;
+use terrace_sys::probe::rules::State;
 use terrace_sys::settings;
 
+use crate::Usage;
 use crate::args::DoctorArgs;
+
+#[derive(Serialize)]
+struct Report {
+    findings: Vec<Row>,
+    facts: BTreeMap<&'static str, FactRow>,
+    settings_left_changed: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    what: &'static str,
+    state: &'static str,
+    found: Vec<String>,
+    follows: &'static str,
+    to_do: &'static str,
+}
+
+#[derive(Serialize)]
+struct FactRow {
+    answer: &'static str,
+    detail: String,
+}
 
 pub(crate) fn doctor(args: &DoctorArgs) -> anyhow::Result<u8> {
     if args.restore {
         return restore();
     }
-    Ok(0)
+    let off = probe::forced_off().map_err(|error| Usage(error.to_string()))?;
+    let facts = Facts::gather(&off);
+    let findings = rules::findings(&facts);
+    let stale: Vec<String> = settings::stale(Path::new("/"))
+        .unwrap_or_default()
+        .into_iter()
+        .map(|s| format!("{:?} (was {})", s.setting, s.old))
+        .collect();
+    let whole = findings.iter().all(|f| f.state != State::Missing);
+    if args.json.json {
+        println!(
+            "{}",
+            serde_json::to_string_pretty(&report(&facts, &findings, stale))?
+        );
+    } else {
+        for finding in &findings {
+            print(finding);
+        }
+        if !stale.is_empty() {
+            println!(
+                "changed  kernel settings left by a supervisor that crashed: {}\n         do: terrace doctor --restore",
+                stale.join(", ")
+            );
+        }
+    }
+    Ok(if whole { 0 } else { 1 })
+}
+
+fn print(finding: &Finding) {
+    println!("{:<8} {}", finding.state.name(), finding.what);
+    for line in &finding.found {
+        println!("         found: {line}");
+    }
+    if finding.state != State::Ok {
+        println!("         so: {}", finding.follows);
+        if !finding.to_do.is_empty() {
+            println!("         do: {}", finding.to_do);
+        }
+    }
+}
+
+fn report(facts: &Facts, findings: &[Finding], settings_left_changed: Vec<String>) -> Report {
+    let answer = |verdict| match verdict {
+        Verdict::Yes => "yes",
+        Verdict::No => "no",
+        Verdict::Unknown => "could not tell",
+    };
+    Report {
+        findings: findings
+            .iter()
+            .map(|f| Row {
+                what: f.what,
+                state: f.state.name(),
+                found: f.found.clone(),
+                follows: f.follows,
+                to_do: f.to_do,
+            })
+            .collect(),
+        facts: facts
+            .iter()
+            .map(|(fact, a)| {
+                (
+                    fact.name(),
+                    FactRow {
+                        answer: answer(a.verdict),
+                        detail: a.detail.clone(),
+                    },
+                )
+            })
+            .collect(),
+        settings_left_changed,
+    }
 }
 
 fn restore() -> anyhow::Result<u8> {

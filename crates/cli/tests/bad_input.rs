@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the user gets for a mistake: one clear line, the right exit code, nothing changed; and the
+//! program's own exit code where there is no mistake. Runs on any machine; what depends on the
+//! number of memory nodes asks for it first.
+
+use std::path::Path;
+
+use assert_cmd::Command;
+
+fn terrace(dir: &Path) -> Command {
+    let mut command = Command::cargo_bin("terrace").expect("built by cargo");
+    command
+        .env("TERRACE_RUN_DIR", dir)
+        .env_remove("TERRACE_LOG");
+    command
+}
+
+/// Runs, checks the code, gives standard error. One line unless the parser explains usage.
+fn fails(dir: &Path, args: &[&str], code: i32) -> String {
+    let output = terrace(dir).args(args).output().expect("runs");
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {error}");
+    assert!(
+        output.stdout.is_empty(),
+        "{args:?} printed to standard output"
+    );
+    error
+}
+
+fn one_node() -> bool {
+    !Path::new("/sys/devices/system/node/node1").exists()
+}
+
+#[test]
+fn an_unknown_policy_is_named_with_the_known_ones() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let error = fails(dir.path(), &["run", "--policy", "nimad", "--", "true"], 2);
+    assert_eq!(
+        error,
+        "terrace: Unknown policy 'nimad'; there are: none, nomad\n"
+    );
+}
+
+#[test]
+fn sizes_that_make_no_sense_or_do_not_fit_are_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let error = fails(dir.path(), &["run", "--fast", "lots", "--", "true"], 2);
+    assert!(error.contains("'lots' is not a size"), "{error}");
+    let error = fails(dir.path(), &["run", "--fast", "900TiB", "--", "true"], 2);
+    assert!(
+        error.starts_with("terrace: --fast 900.0 TiB: the fast tier can have"),
+        "{error}"
+    );
+    assert_eq!(error.lines().count(), 1);
+    fails(dir.path(), &["run", "--fast", "0", "--", "true"], 2);
+}
+
+#[test]
+fn no_command_is_a_usage_error() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let error = fails(dir.path(), &["run"], 2);
+    assert!(error.contains("<CMD>"), "{error}");
+}
+
+#[test]
+fn exit_codes_are_the_programs_or_the_shells() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let run = |program: &[&str]| {
+        let mut args = vec!["run", "--policy", "none", "--no-agent", "--"];
+        args.extend(program);
+        terrace(dir.path())
+            .args(&args)
+            .output()
+            .expect("runs")
+            .status
+            .code()
+    };
+    assert_eq!(run(&["true"]), Some(0));
+    assert_eq!(run(&["sh", "-c", "exit 42"]), Some(42));
+    assert_eq!(run(&["sh", "-c", "kill -TERM $$"]), Some(143));
+    assert_eq!(run(&["sh", "-c", "kill -KILL $$"]), Some(137));
+    assert_eq!(run(&["/no/such/program"]), Some(127));
+    assert_eq!(run(&["/etc/passwd"]), Some(126));
+    let error = fails(
+        dir.path(),
+        &[
+            "run",
+            "--policy",
+            "none",
+            "--no-agent",
+            "--",
+            "no-such-program",
+        ],
+        127,
+    );
+    assert_eq!(
+        error,
+        "terrace: Program 'no-such-program' not found; check the name or give its path\n"
+    );
+}
+
+#[test]
+fn attaching_to_nobody_fails() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let error = fails(dir.path(), &["attach", "--policy", "none", "4194303"], 1);
+    assert!(error.contains("There is no process 4194303"), "{error}");
+    fails(dir.path(), &["attach", "zero"], 2);
+}
+
+#[test]
+fn on_one_node_only_a_split_in_name_runs_and_says_so() {
+    if !one_node() {
+        eprintln!("SKIPPED: this machine has more than one memory node");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let error = fails(dir.path(), &["run", "--no-agent", "--", "true"], 2);
+    assert!(
+        error.contains("this machine has one memory node"),
+        "{error}"
+    );
+    assert_eq!(error.lines().count(), 1);
+    let output = terrace(dir.path())
+        .args([
+            "run",
+            "--fast",
+            "256M",
+            "--no-agent",
+            "--",
+            "sh",
+            "-c",
+            "exit 5",
+        ])
+        .output()
+        .expect("runs");
+    assert_eq!(output.status.code(), Some(5));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        said.contains("splitting it in name into 256.0 MiB fast"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_stats_file_that_cannot_be_written_stops_the_run_before_it_starts() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let flag = dir.path().join("ran");
+    let touch = flag.to_string_lossy().into_owned();
+    let args = [
+        "run",
+        "--policy",
+        "none",
+        "--no-agent",
+        "--stats=/no/such/dir/x",
+        "--",
+        "touch",
+        &touch,
+    ];
+    let error = fails(dir.path(), &args, 1);
+    assert!(error.contains("Cannot write /no/such/dir/x"), "{error}");
+    assert!(!flag.exists(), "the program ran");
+}
+
+#[test]
+fn statistics_are_json_with_closed_books() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("stats.json");
+    let stats = format!("--stats={}", file.display());
+    terrace(dir.path())
+        .args([
+            "run",
+            "--policy",
+            "none",
+            "--no-agent",
+            &stats,
+            "--",
+            "true",
+        ])
+        .assert()
+        .success();
+    let text = std::fs::read_to_string(&file).expect("written");
+    let status: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(status["policy"], "none");
+    for name in [
+        "hint_faults",
+        "promoted_pages",
+        "tpm_committed",
+        "shadow_hits",
+        "ordered",
+    ] {
+        assert_eq!(status["stats"][name], 0, "{name}");
+    }
+}
+
+#[test]
+fn status_pause_and_resume_reach_a_running_supervisor() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let idle = terrace(dir.path()).arg("status").output().expect("runs");
+    assert_eq!(
+        String::from_utf8_lossy(&idle.stdout),
+        "no supervisor is running\n"
+    );
+    fails(dir.path(), &["pause"], 2);
+
+    let mut run = std::process::Command::new(assert_cmd::cargo::cargo_bin("terrace"))
+        .env("TERRACE_RUN_DIR", dir.path())
+        .args(["run", "--policy", "none", "--no-agent", "--", "sleep", "30"])
+        .spawn()
+        .expect("starts");
+    let status = || -> Vec<serde_json::Value> {
+        let output = terrace(dir.path())
+            .args(["status", "--json"])
+            .output()
+            .expect("runs");
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    };
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while status().is_empty() && std::time::Instant::now() < until {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    terrace(dir.path()).arg("pause").assert().success();
+    assert_eq!(status()[0]["paused"], true);
+    terrace(dir.path())
+        .args(["resume", &run.id().to_string()])
+        .assert()
+        .success();
+    assert_eq!(status()[0]["paused"], false);
+    fails(dir.path(), &["status", "1"], 2);
+
+    // SIGTERM goes on to the program; the code says so.
+    let pid = i32::try_from(run.id()).expect("a pid");
+    std::process::Command::new("kill")
+        .arg(pid.to_string())
+        .status()
+        .expect("kill is there");
+    assert_eq!(run.wait().expect("ends").code(), Some(143));
+    assert!(status().is_empty());
+}
+
+#[test]
+fn doctor_and_tiers_speak_json_and_a_wrong_fact_is_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for verb in ["doctor", "tiers"] {
+        let output = terrace(dir.path())
+            .args([verb, "--json"])
+            .output()
+            .expect("runs");
+        let parsed: Result<serde_json::Value, _> = serde_json::from_slice(&output.stdout);
+        assert!(
+            parsed.is_ok(),
+            "{verb}: {}",
+            String::from_utf8_lossy(&output.stdout)
+        );
+    }
+    let output = terrace(dir.path())
+        .env("TERRACE_PROBE_OFF", "warp_drive")
+        .arg("doctor")
+        .output()
+        .expect("runs");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("warp_drive"));
+}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Holding kernel settings: change them, and put them back at the end, whichever end it is.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::fs::File;
 use std::path::Path;
@@ -47,6 +48,7 @@ pub struct KernelSettings {
     file: RecordFile,
     record: Record,
     restored_at_start: Vec<Stale>,
+    out_of_reach: BTreeSet<Setting>,
     done: bool,
     // Last: the lock goes after everything is back.
     _lock: File,
@@ -81,6 +83,7 @@ impl KernelSettings {
             file,
             record,
             restored_at_start,
+            out_of_reach: BTreeSet::new(),
             done: false,
             _lock: lock,
         })
@@ -144,22 +147,34 @@ impl KernelSettings {
     }
 
     /// Changes how the kernel scans. A setting that somebody else has changed is left as it is,
-    /// and named.
+    /// and named. Without debugfs, or in a locked-down kernel, the scanner is switched on and off
+    /// and keeps its own pace: see [`KernelSettings::out_of_reach`].
     ///
     /// # Errors
     ///
-    /// Where the kernel does not have one of the settings, or it cannot be changed.
+    /// Where the scanner cannot be switched on or off.
     pub fn set_scan_rate(
         &mut self,
         rate: &ScanRate,
     ) -> Result<Vec<(Setting, String)>, SettingsError> {
         let mut foreign = Vec::new();
         for (setting, value) in rate.settings() {
-            if let SetOutcome::Foreign { found } = self.set(setting, value)? {
-                foreign.push((setting, found));
+            match self.set(setting, value) {
+                Ok(SetOutcome::Done) => {}
+                Ok(SetOutcome::Foreign { found }) => foreign.push((setting, found)),
+                Err(e @ SettingsError::Record(_)) => return Err(e),
+                Err(e) if setting == Setting::NumaBalancing => return Err(e),
+                Err(_) => {
+                    self.out_of_reach.insert(setting);
+                }
             }
         }
         Ok(foreign)
+    }
+
+    /// Settings of the scanner's pace that could not be changed, so that it runs at the kernel's.
+    pub fn out_of_reach(&self) -> impl Iterator<Item = Setting> {
+        self.out_of_reach.iter().copied()
     }
 
     /// Puts everything back now, and says what that came to.

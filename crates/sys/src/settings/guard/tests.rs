@@ -252,6 +252,19 @@ fn scanning_backs_off_and_comes_back_without_touching_the_record() {
     assert!(is_initial(&root));
 }
 
+#[test]
+fn without_debugfs_the_scanner_is_only_switched() {
+    let root = machine();
+    fs::remove_dir_all(root.path().join("sys/kernel/debug")).unwrap();
+    let mut settings = KernelSettings::acquire(root.path()).unwrap();
+    let fast = rate(ScanMode::Tiering, 100);
+    assert_eq!(settings.set_scan_rate(&fast).unwrap(), []);
+    assert_eq!(value(&root, Setting::NumaBalancing), "2");
+    assert_eq!(settings.out_of_reach().count(), 3);
+    fs::remove_file(Setting::NumaBalancing.path(root.path())).unwrap();
+    assert!(settings.set_scan_rate(&fast).is_err());
+}
+
 proptest! {
     // Every change is synced to disk.
     #![proptest_config(ProptestConfig::with_cases(24))]

@@ -11,11 +11,13 @@
 //! when the system does.
 
 pub mod analysis;
+mod chart;
 pub mod matrix;
 pub mod page;
 pub mod record;
 pub mod redis;
 mod resp;
 pub mod scenario;
+pub mod setup;
 mod steering;
 pub mod table;

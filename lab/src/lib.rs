@@ -12,6 +12,7 @@
 
 pub mod boot;
 pub mod calibrate;
+pub mod compare;
 pub mod guest;
 pub mod initramfs;
 pub mod job;

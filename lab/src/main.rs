@@ -9,6 +9,7 @@ use clap::Parser;
 use clap::Subcommand;
 
 mod cmd_calibrate;
+mod cmd_compare;
 mod cmd_run;
 
 #[derive(Debug, Parser)]
@@ -24,6 +25,8 @@ enum Cmd {
     Run(cmd_run::RunArgs),
     /// Measure how much slower the emulated machine is than a real one, thing by thing
     Calibrate(cmd_calibrate::CalibrateArgs),
+    /// Run workloads under systems, one boot each, and print one table
+    Compare(cmd_compare::CompareArgs),
     /// Inside the lab: start or stop the memory model, or put a mark into the time series
     Mark {
         /// `start`, `stop`, or the text of a mark
@@ -41,6 +44,9 @@ enum Cmd {
         #[arg(long, default_value_t = 1)]
         nodes: u16,
     },
+    /// The guest's side of one run of `compare`
+    #[command(hide = true)]
+    Scenario(cmd_compare::ScenarioArgs),
     /// Process 1 of the guest; not for use by hand
     #[command(hide = true)]
     GuestInit,
@@ -56,6 +62,8 @@ fn main() -> ExitCode {
     let result = match Args::parse().command {
         Cmd::Run(args) => cmd_run::main(&args),
         Cmd::Calibrate(args) => cmd_calibrate::main(&args),
+        Cmd::Compare(args) => cmd_compare::compare(&args),
+        Cmd::Scenario(args) => Ok(cmd_compare::scenario(args)),
         Cmd::Kernel {
             command: KernelCmd::Fetch,
         } => terrace_lab::kernel::fetch()

@@ -22,12 +22,13 @@ const ARRIVED: f64 = 0.9;
 
 /// The workload's seconds with the counters of their moments; the last run in the series.
 fn seconds(series: &Series) -> Vec<(Second, &Line)> {
-    let all = series.marks().filter_map(|(name, line)| {
-        match serde_json::from_str::<WorkloadLine>(name).ok()? {
-            WorkloadLine::Second(second) => Some((second, line)),
-            _ => None,
-        }
-    });
+    let all =
+        series.marks().filter_map(|(name, line)| {
+            match serde_json::from_str::<WorkloadLine>(name).ok()? {
+                WorkloadLine::Second(second) => Some((second, line)),
+                _ => None,
+            }
+        });
     let all: Vec<_> = all.collect();
     let begin = all.iter().rposition(|(second, _)| second.ops == 0);
     all[begin.unwrap_or(0)..].to_vec()
@@ -44,8 +45,7 @@ pub fn points(series: &Series, fast_node: usize) -> Vec<Point> {
             let ((before, earlier), (now, line)) = (pair[0], pair[1]);
             Point {
                 t: now.t,
-                ops_per_s: now.ops.saturating_sub(before.ops) as f64
-                    / (now.t - before.t).max(1e-6),
+                ops_per_s: now.ops.saturating_sub(before.ops) as f64 / (now.t - before.t).max(1e-6),
                 fast_access_ratio: line.since(earlier).share(fast_node),
             }
         })
@@ -146,9 +146,7 @@ mod tests {
         Line {
             event: Event::Mark,
             t: t + 30.0,
-            name: Some(
-                serde_json::to_string(&WorkloadLine::Second(Second { t, ops })).unwrap(),
-            ),
+            name: Some(serde_json::to_string(&WorkloadLine::Second(Second { t, ops })).unwrap()),
             watching: true,
             accesses: 0,
             llc_hits: 0,

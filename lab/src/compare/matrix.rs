@@ -104,7 +104,10 @@ fn set_up(plan: &Plan<'_>) -> anyhow::Result<()> {
         setup::program(&plan.tools.join("terrace"), "build it with make build")?;
     }
     if plan.workloads.iter().any(|workload| workload != REDIS) {
-        setup::program(&plan.tools.join("terrace-bench"), "build it with make build")?;
+        setup::program(
+            &plan.tools.join("terrace-bench"),
+            "build it with make build",
+        )?;
     }
     if plan.workloads.iter().any(|workload| workload == REDIS) {
         setup::program(Path::new("/usr/bin/redis-server"), "install redis-server")?;
@@ -213,7 +216,10 @@ fn one(
         Err(error) => RunRecord::failed(workload, system, format!("{error:#}")),
     };
     if record.failed.is_some() {
-        tell(&format!("{label}: the guest said last:\n{}", tail(&heard.log)));
+        tell(&format!(
+            "{label}: the guest said last:\n{}",
+            tail(&heard.log)
+        ));
     }
     record
 }
@@ -268,7 +274,10 @@ fn record(
     }
     record.moves = moves.unwrap_or_default();
     if record.failed.is_none() && (outcome.code != 0 || moves.is_none()) {
-        record.failed = Some(format!("The scenario ended with exit code {}", outcome.code));
+        record.failed = Some(format!(
+            "The scenario ended with exit code {}",
+            outcome.code
+        ));
     }
     if record.failed.is_none() && record.ops_per_s.is_none() {
         record.failed = Some("The emulator's time series has no seconds of the run".to_owned());
@@ -374,7 +383,10 @@ mod tests {
         let mut heard = Heard::default();
         let mut told = Vec::new();
         for t in 0..=40 {
-            let line = format!("{{\"workload\":{{\"second\":{{\"t\":{t}.0,\"ops\":{}}}}}}}\n", t * 10);
+            let line = format!(
+                "{{\"workload\":{{\"second\":{{\"t\":{t}.0,\"ops\":{}}}}}}}\n",
+                t * 10
+            );
             told.extend(heard.take(line.as_bytes()));
         }
         assert_eq!(told, ["15 s, 10 ops/s", "30 s, 10 ops/s"]);
@@ -386,7 +398,10 @@ mod tests {
         let run = |code, heard: &Heard| record("gups", System::None, &outcome(code), heard, 0);
         let failed = run(1, &heard).failed.unwrap();
         assert!(failed.contains("exit code 1"), "{failed}");
-        assert!(run(0, &heard).failed.is_some(), "it never said that it was done");
+        assert!(
+            run(0, &heard).failed.is_some(),
+            "it never said that it was done"
+        );
         let mut wrong = Heard::default();
         wrong.take(b"{\"failed\":\"Memory is wrong\"}\n");
         assert_eq!(run(1, &wrong).failed.as_deref(), Some("Memory is wrong"));

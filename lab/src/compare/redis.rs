@@ -249,11 +249,7 @@ fn anonymous_on(maps: &str, node: usize) -> u64 {
 }
 
 /// Says once a second how many commands the server has done, without its own questions.
-fn watch(
-    client: &mut Client<UnixStream>,
-    time: Duration,
-    load: &mut Owned,
-) -> anyhow::Result<()> {
+fn watch(client: &mut Client<UnixStream>, time: Duration, load: &mut Owned) -> anyhow::Result<()> {
     let mut asked = 0;
     let mut commands = |client: &mut Client<UnixStream>| -> anyhow::Result<u64> {
         let info = client.ask(&[b"INFO", b"stats"])?;

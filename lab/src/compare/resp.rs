@@ -129,7 +129,10 @@ mod tests {
         });
         client.queue(&[b"GET", b"k\r\n"]);
         client.send().unwrap();
-        assert_eq!(client.stream.get_ref().heard, b"*2\r\n$3\r\nGET\r\n$3\r\nk\r\n\r\n");
+        assert_eq!(
+            client.stream.get_ref().heard,
+            b"*2\r\n$3\r\nGET\r\n$3\r\nk\r\n\r\n"
+        );
         assert_eq!(client.reply().unwrap(), Reply::Text(b"OK".to_vec()));
         assert_eq!(client.reply().unwrap(), Reply::Number(42));
         assert_eq!(client.reply().unwrap(), Reply::Nil);

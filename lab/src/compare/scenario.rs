@@ -112,7 +112,9 @@ fn bench(setting: &Setting, steering: &Steering) -> anyhow::Result<()> {
         match &line {
             Line::Ready(_) => {
                 steering.go()?;
-                stdin.write_all(b"go\n").context("Cannot start the workload")?;
+                stdin
+                    .write_all(b"go\n")
+                    .context("Cannot start the workload")?;
             }
             Line::Check(check) => checked = Some(check.clone()),
             Line::Second(_) | Line::Total(_) => {}
@@ -179,7 +181,10 @@ mod tests {
             wrong: vec![wrong],
         };
         let text = what_is_wrong(&check);
-        assert!(text.contains("0x7f00") && text.contains("5 updates"), "{text}");
+        assert!(
+            text.contains("0x7f00") && text.contains("5 updates"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -35,7 +35,11 @@ pub fn load_generator(directory: &Path) -> anyhow::Result<()> {
         }
         let status = Command::new(python)
             .args(["-m", "pip", "install", "--quiet", "--upgrade"])
-            .args(["--root-user-action=ignore", "--no-warn-conflicts", "--target"])
+            .args([
+                "--root-user-action=ignore",
+                "--no-warn-conflicts",
+                "--target",
+            ])
             .arg(directory)
             .args(PACKAGES)
             .status()
@@ -81,7 +85,10 @@ mod tests {
     #[test]
     fn a_missing_program_says_what_to_do() {
         let error = program(Path::new("/no/terrace"), "run make build").unwrap_err();
-        assert_eq!(error.to_string(), "/no/terrace does not exist; run make build");
+        assert_eq!(
+            error.to_string(),
+            "/no/terrace does not exist; run make build"
+        );
         assert!(program(Path::new("/bin/sh"), "").is_ok());
     }
 

@@ -66,7 +66,9 @@ fn cells(record: &RunRecord, records: &[RunRecord]) -> Vec<Cell> {
     [
         record.workload.clone(),
         record.system.name().to_owned(),
-        record.ops_per_s.map_or_else(dash, |rate| thousands(rate.round())),
+        record
+            .ops_per_s
+            .map_or_else(dash, |rate| thousands(rate.round())),
         times_none(record, records).map_or_else(dash, |times| format!("{times:.2}")),
         record
             .fast_access_ratio
@@ -77,7 +79,12 @@ fn cells(record: &RunRecord, records: &[RunRecord]) -> Vec<Cell> {
         moves.promoted_pages.to_string(),
         format!("{}{shadows}", moves.demoted_pages),
         transactions,
-        if record.failed.is_some() { "FAILED" } else { "good" }.to_owned(),
+        if record.failed.is_some() {
+            "FAILED"
+        } else {
+            "good"
+        }
+        .to_owned(),
     ]
     .into_iter()
     .map(Cell::new)
@@ -117,7 +124,10 @@ mod tests {
         let text = render(&records);
         assert!(text.contains("2,500") && text.contains("2.50"), "{text}");
         assert!(text.contains("FAILED"), "{text}");
-        assert!(text.ends_with("gups under nomad failed: Memory is wrong"), "{text}");
+        assert!(
+            text.ends_with("gups under nomad failed: Memory is wrong"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The results as one HTML file: opens without a network, on a phone and on a desktop, in light
+//! and in dark.
+
+use std::fmt::Write;
+
+use super::chart;
+use super::chart::FORMATS;
+use super::chart::Quantity;
+use super::record::Point;
+use super::record::RunRecord;
+use super::record::System;
+use super::table::thousands;
+use super::table::times_none;
+
+const STYLE: &str = include_str!("page.css");
+const ABOUT: &str = "Each run boots an emulated machine with a fast and a slow memory node under \
+    an unpatched kernel. The slow node is as slow, against the fast one, as the machine file says; \
+    the emulator counts which node serves each access. Rates compare with each other, not with \
+    those of a real machine.";
+
+/// The page.
+///
+/// # Errors
+///
+/// Where a chart cannot be drawn.
+pub fn render(title: &str, records: &[RunRecord]) -> anyhow::Result<String> {
+    let title = escape(title);
+    let mut out = format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{title}</title>\n<style>\n{STYLE}</style></head>\n<body>\n<h1>{title}</h1>\n\
+         <p>{ABOUT}</p>\n"
+    );
+    if let Some(kernel) = records.iter().map(|r| &r.kernel).find(|k| !k.is_empty()) {
+        writeln!(out, "<p>Kernel {}.</p>", escape(kernel))?;
+    }
+    let mut workloads: Vec<&str> = records.iter().map(|r| r.workload.as_str()).collect();
+    workloads.dedup();
+    for workload in workloads {
+        section(&mut out, workload, records)?;
+    }
+    out += "</body></html>\n";
+    Ok(out)
+}
+
+fn section(out: &mut String, workload: &str, all: &[RunRecord]) -> anyhow::Result<()> {
+    let runs: Vec<&RunRecord> = all.iter().filter(|r| r.workload == workload).collect();
+    writeln!(out, "<section>\n<h2>{}</h2>", escape(workload))?;
+    table(out, &runs, all)?;
+    let lines: Vec<(System, &[Point])> = runs.iter().map(|r| (r.system, &r.series[..])).collect();
+    out.push_str("<div class=\"charts\">\n");
+    for (heading, quantity) in [
+        ("Operations a second", Quantity::Rate),
+        ("Accesses served by the fast node", Quantity::FastShare),
+    ] {
+        writeln!(out, "<div><h3>{heading}</h3>")?;
+        for format in FORMATS {
+            out.push_str(&chart::draw(&lines, quantity, format)?);
+        }
+        out.push_str("</div>\n");
+    }
+    out.push_str("</div>\n</section>\n");
+    Ok(())
+}
+
+fn table(out: &mut String, runs: &[&RunRecord], all: &[RunRecord]) -> std::fmt::Result {
+    out.push_str(
+        "<div class=\"scroll\"><table>\n<tr><th>system</th><th>ops/s</th><th>× none</th>\
+         <th>fast accesses</th><th>90 % of oracle after</th><th>promoted</th><th>demoted</th>\
+         <th>TPM committed</th><th>aborted</th><th>shadow hits</th></tr>\n",
+    );
+    for run in runs {
+        row(out, run, all)?;
+    }
+    out.push_str("</table></div>\n");
+    Ok(())
+}
+
+fn row(out: &mut String, run: &RunRecord, all: &[RunRecord]) -> std::fmt::Result {
+    let name = run.system.name();
+    let key = format!("<span class=\"key {name}\" style=\"border-color:var(--{name})\"></span>");
+    write!(out, "<tr><td>{key}{name}</td>")?;
+    if let Some(why) = &run.failed {
+        return writeln!(
+            out,
+            "<td colspan=\"9\" class=\"bad\">failed: {}</td></tr>",
+            escape(why)
+        );
+    }
+    let dash = || "–".to_owned();
+    let moves = &run.moves;
+    let terrace = |count: u64| match run.system {
+        System::Nomad => count.to_string(),
+        System::None | System::Kernel | System::Oracle => dash(),
+    };
+    let cells = [
+        run.ops_per_s.map_or_else(dash, thousands),
+        times_none(run, all).map_or_else(dash, |times| format!("{times:.2}")),
+        run.fast_access_ratio
+            .map_or_else(dash, |ratio| format!("{:.1} %", ratio * 100.0)),
+        run.seconds_to_90pct_of_oracle
+            .map_or_else(dash, |seconds| format!("{seconds:.0} s")),
+        moves.promoted_pages.to_string(),
+        moves.demoted_pages.to_string(),
+        terrace(moves.tpm_committed),
+        terrace(moves.tpm_aborted),
+        terrace(moves.shadow_hits),
+    ];
+    for cell in cells {
+        write!(out, "<td>{cell}</td>")?;
+    }
+    out.push_str("</tr>\n");
+    Ok(())
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_stands_alone_and_says_what_failed() {
+        let point = |t: f64| Point {
+            t,
+            ops_per_s: 5.0,
+            fast_access_ratio: Some(0.5),
+        };
+        let good = RunRecord {
+            ops_per_s: Some(5.0),
+            failed: None,
+            series: vec![point(1.0), point(2.0)],
+            kernel: "6.12.1".to_owned(),
+            ..RunRecord::failed("gups", System::None, String::new())
+        };
+        let bad = RunRecord::failed("redis", System::Nomad, "a <b> & c".to_owned());
+        let page = render("Terrace on cxl", &[good, bad]).unwrap();
+        assert!(page.contains("<h2>gups</h2>") && page.contains("<h2>redis</h2>"));
+        assert!(page.contains("failed: a &lt;b&gt; &amp; c"));
+        assert!(page.contains("6.12.1"));
+        // Nothing is loaded from anywhere; the one address is a name space.
+        for address in page.split("http").skip(1) {
+            assert!(
+                address.starts_with("://www.w3.org/2000/svg"),
+                "{address:.60}"
+            );
+        }
+        assert!(!page.contains("<script") && !page.contains("@import"));
+    }
+}

@@ -116,15 +116,13 @@ impl LinuxMachine {
     }
 
     /// A mover reported an end. Orders that a transaction cannot carry out go the ordinary way
-    /// first; everything else is told to the engine.
-    pub fn ended(&mut self, now: Nanos, end: End, engine: &mut Engine) {
+    /// first; everything else is told to the engine. Gives the page if it was moved.
+    pub fn ended(&mut self, now: Nanos, end: End, engine: &mut Engine) -> Option<PageRef> {
         if self.reclaims.remove(&end.seq).is_some() {
             engine.stats_mut().shadows_reclaimed += end.inaccessible_ns;
-            return;
+            return None;
         }
-        let Some(order) = self.outstanding.remove(&end.seq) else {
-            return;
-        };
+        let order = self.outstanding.remove(&end.seq)?;
         let by_transaction = order.way == Way::Transaction;
         let refused = matches!(
             end.outcome,
@@ -132,7 +130,7 @@ impl LinuxMachine {
         );
         if by_transaction && refused {
             self.by_ordinary(end.seq, order.page, order.migration);
-            return;
+            return None;
         }
         if by_transaction && end.outcome.moved() {
             engine.stats_mut().inaccessible(Nanos(end.inaccessible_ns));
@@ -147,6 +145,7 @@ impl LinuxMachine {
             verdict(order.migration, order.way, end.outcome),
             order.way,
         );
+        end.outcome.moved().then_some(order.page)
     }
 
     /// A process went away: its orders will not be answered any more.
@@ -160,15 +159,12 @@ impl LinuxMachine {
             .map(|(seq, _)| *seq)
             .collect();
         for seq in gone {
-            self.ended(
-                now,
-                End {
-                    seq,
-                    outcome: Outcome::Gone,
-                    inaccessible_ns: 0,
-                },
-                engine,
-            );
+            let end = End {
+                seq,
+                outcome: Outcome::Gone,
+                inaccessible_ns: 0,
+            };
+            let _ = self.ended(now, end, engine);
         }
     }
 }

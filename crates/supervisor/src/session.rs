@@ -354,7 +354,7 @@ impl Session {
                 outcome: done.outcome,
                 inaccessible_ns: 0,
             };
-            self.machine.ended(now, end, &mut self.engine);
+            self.ended(now, end);
         }
         let pids: Vec<Pid> = self.machine.links.keys().copied().collect();
         for pid in pids {
@@ -373,6 +373,13 @@ impl Session {
         }
     }
 
+    fn ended(&mut self, now: Nanos, end: End) {
+        let moved = self.machine.ended(now, end, &mut self.engine);
+        if let (Some(page), Some(tracker)) = (moved, &mut self.tracker) {
+            tracker.moved(page, now);
+        }
+    }
+
     fn take_report(&mut self, now: Nanos, pid: Pid, report: Report) {
         match report {
             Report::Ended {
@@ -386,7 +393,7 @@ impl Session {
                     outcome,
                     inaccessible_ns: value,
                 };
-                self.machine.ended(now, end, &mut self.engine);
+                self.ended(now, end);
             }
             Report::Notice(Notice::ShadowDropped { addr }) => {
                 let page = PageRef {

@@ -4,7 +4,11 @@
 //! One thread. What it waits for: the tracker's ring, agents (connections, reports, their end), the
 //! ordinary mover, the control socket, signals, the program's end, the policy's next deadline.
 //! Whatever ends the run (the program, a signal, an error), kernel settings are put back by their
-//! guard, and agents see the socket close and go quiet.
+//! guard, and agents see the socket close and go quiet. `intake` is what comes in, `answers` what is
+//! told over the control socket.
+
+mod answers;
+mod intake;
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
@@ -18,41 +22,28 @@ use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
 use terrace_core::Nanos;
-use terrace_core::NodeId;
-use terrace_core::PageRef;
 use terrace_core::Pid;
 use terrace_core::Tiers;
-use terrace_move::agent::AgentLink;
 use terrace_move::ordinary::OrdinaryMover;
 use terrace_policy::Engine;
 use terrace_policy::Event;
 use terrace_policy::ScanScope;
-use terrace_proto::Notice;
-use terrace_proto::Report;
 use terrace_sys::clock;
 use terrace_sys::process::PidFd;
 use terrace_sys::process::Signal;
 use terrace_sys::topology::memory::MemoryReader;
 use terrace_track::HintFaultTracker;
 use terrace_track::HintFaultTrackerConfig;
-use terrace_track::TrackEvent;
 use terrace_track::Tracker;
 
 use crate::control;
 use crate::control::Control;
-use crate::control::Request;
-use crate::cpu;
 use crate::inventory::Inventory;
 use crate::links::AgentSocket;
-use crate::machine::End;
 use crate::machine::LinuxMachine;
-use crate::memory;
 use crate::options::Options;
 use crate::options::Target;
 use crate::program;
-use crate::report;
-use crate::report::NodeStatus;
-use crate::report::ProcessStatus;
 use crate::report::Status;
 use crate::scanner::Scanner;
 
@@ -281,267 +272,6 @@ impl Session {
             && let Err(error) = scanner.apply(scope, period)
         {
             tracing::warn!("Scan rate not changed: {error:#}");
-        }
-    }
-
-    fn sample_memory(&mut self, now: Nanos) {
-        if now < self.memory_due {
-            return;
-        }
-        self.memory_due = now + self.options.memory_interval;
-        let nodes: Vec<NodeId> = self.setting.tiers.nodes().iter().map(|n| n.id).collect();
-        for node in nodes {
-            let Ok(mut sample) = self.memory.read(node) else {
-                continue;
-            };
-            if let Some(cap) = self.options.fast_bytes
-                && self.setting.tiers.is_top(node)
-            {
-                let used = self
-                    .managed
-                    .iter()
-                    .map(|pid| memory::resident(*pid, node))
-                    .sum();
-                sample = memory::capped(sample, cap, used);
-            }
-            self.engine.memory(now, node, sample);
-        }
-    }
-
-    fn track(&mut self, now: Nanos) {
-        let Some(tracker) = &mut self.tracker else {
-            return;
-        };
-        let mut events = Vec::new();
-        if let Err(error) = tracker.poll(Duration::ZERO, &mut |event| events.push(event)) {
-            tracing::warn!("Hint faults: {error}");
-        }
-        for event in events {
-            match event {
-                TrackEvent::HintFault(fault) => {
-                    let Some(node) = fault.node else { continue };
-                    let event = Event::HintFault {
-                        page: fault.page(),
-                        node,
-                        write: fault.write,
-                        idle: fault.idle(),
-                    };
-                    self.engine.observe(now, &event);
-                }
-                TrackEvent::Forked { child, .. } => {
-                    self.managed.insert(child);
-                }
-                // A new program in an old process: its agent, if any, connects anew.
-                TrackEvent::Execed { pid, .. } => self.forget(now, pid),
-                TrackEvent::Exited { pid, .. } => {
-                    self.forget(now, pid);
-                    self.managed.remove(&pid);
-                }
-            }
-        }
-    }
-
-    fn forget(&mut self, now: Nanos, pid: Pid) {
-        self.machine.forget(now, pid, &mut self.engine);
-        self.engine.observe(now, &Event::Gone { pid });
-    }
-
-    fn take_reports(&mut self, now: Nanos) {
-        self.machine.ordinary.silence();
-        while let Some(done) = self.machine.ordinary.poll() {
-            let end = End {
-                seq: done.seq,
-                outcome: done.outcome,
-                inaccessible_ns: 0,
-            };
-            self.ended(now, end);
-        }
-        let pids: Vec<Pid> = self.machine.links.keys().copied().collect();
-        for pid in pids {
-            let mut reports = Vec::new();
-            let Some(link) = self.machine.links.get_mut(&pid) else {
-                continue;
-            };
-            if let Err(error) = link.reports_each(|report| reports.push(report)) {
-                tracing::warn!("Agent of process {pid}: {error}; going on without it");
-                self.machine.forget(now, pid, &mut self.engine);
-                continue;
-            }
-            for report in reports {
-                self.take_report(now, pid, report);
-            }
-        }
-    }
-
-    fn ended(&mut self, now: Nanos, end: End) {
-        let moved = self.machine.ended(now, end, &mut self.engine);
-        if let (Some(page), Some(tracker)) = (moved, &mut self.tracker) {
-            tracker.moved(page, now);
-        }
-    }
-
-    fn take_report(&mut self, now: Nanos, pid: Pid, report: Report) {
-        match report {
-            Report::Ended {
-                seq,
-                outcome,
-                value,
-                ..
-            } => {
-                let end = End {
-                    seq,
-                    outcome,
-                    inaccessible_ns: value,
-                };
-                self.ended(now, end);
-            }
-            Report::Notice(Notice::ShadowDropped { addr }) => {
-                let page = PageRef {
-                    pid,
-                    addr,
-                    size: terrace_core::PageSize::Base4K,
-                };
-                self.engine.observe(now, &Event::ShadowLost { page });
-            }
-            Report::Notice(Notice::Unmapped(range)) => {
-                if let Some(tracker) = &mut self.tracker {
-                    tracker.unmapped(pid, range);
-                }
-                self.engine.observe(now, &Event::Unmapped { pid, range });
-            }
-            // The mapping's pages are met anew at their new place.
-            Report::Notice(Notice::Remapped { .. }) => {}
-            Report::Notice(Notice::Faults {
-                write_protect,
-                missing,
-            }) => {
-                self.engine.stats_mut().write_protect_faults += write_protect;
-                self.engine.stats_mut().missing_faults += u64::from(missing);
-            }
-        }
-    }
-
-    fn take_connections(&mut self) {
-        let (workers, batch) = (self.options.copy_workers, self.options.batch_pages);
-        while let Some(link) = self.socket.as_ref().and_then(|s| s.accept(workers, batch)) {
-            match link {
-                Ok(link) => {
-                    if !link.can_transact() {
-                        let why =
-                            std::io::Error::from_raw_os_error(link.hello().errno.cast_signed());
-                        let text = format!(
-                            "process {}: no transactions, move_pages instead: {why}",
-                            link.pid()
-                        );
-                        self.setting.limits.push(text);
-                    }
-                    self.connected(link);
-                }
-                Err(error) => tracing::warn!("{error:#}"),
-            }
-        }
-    }
-
-    fn connected(&mut self, link: AgentLink) {
-        let pid = link.pid();
-        // A process that we do not follow gets no orders, so its agent does nothing.
-        if self.options.follow && !self.managed.contains(&pid) {
-            self.add(pid);
-        }
-        if self.managed.contains(&pid) {
-            self.machine.links.insert(pid, link);
-        }
-    }
-
-    fn add(&mut self, pid: Pid) {
-        self.managed.insert(pid);
-        if let Some(tracker) = &mut self.tracker
-            && let Err(error) = tracker.add(pid, self.options.follow)
-        {
-            self.setting
-                .limits
-                .push(format!("process {pid} is not tracked: {error:#}"));
-        }
-    }
-
-    fn serve(&mut self) {
-        while let Some(question) = self.control.next() {
-            match question.request {
-                Request::Status => {}
-                Request::Pause => self.pause(true),
-                Request::Resume => self.pause(false),
-            }
-            question.answer(&self.status());
-        }
-    }
-
-    fn pause(&mut self, paused: bool) {
-        if self.engine.paused() == paused {
-            return;
-        }
-        self.engine.set_paused(paused);
-        let Some(scanner) = &mut self.scanner else {
-            return;
-        };
-        let done = match (paused, self.scan) {
-            (true, _) => scanner.stop(),
-            (false, Some((scope, period))) => scanner.apply(scope, period),
-            // The policy's first action will say.
-            (false, None) => Ok(()),
-        };
-        if let Err(error) = done {
-            tracing::warn!("Scanner not switched: {error:#}");
-        }
-    }
-
-    fn status(&mut self) -> Status {
-        let agents = self
-            .machine
-            .links
-            .keys()
-            .map(|pid| cpu::agent(*pid).0)
-            .sum::<u64>();
-        self.engine.stats_mut().terrace_cpu_ns = cpu::own().0 + agents + self.agent_cpu_gone.0;
-        if let Some(lost) = self.tracker.as_ref().and_then(|t| t.stats().ok()) {
-            self.engine.stats_mut().hint_faults_lost = lost.lost_accesses;
-        }
-        let (stats, policy_counters) = report::counters(&self.engine);
-        Status {
-            supervisor_pid: std::process::id(),
-            policy: self.engine.policy().name().to_owned(),
-            paused: self.engine.paused(),
-            seconds: clock::now().since(self.started).as_secs_f64(),
-            processes: self
-                .managed
-                .iter()
-                .map(|pid| ProcessStatus {
-                    pid: pid.0,
-                    agent: self
-                        .machine
-                        .links
-                        .get(pid)
-                        .is_some_and(AgentLink::can_transact),
-                    name: cpu::name(*pid),
-                })
-                .collect(),
-            nodes: self
-                .setting
-                .tiers
-                .nodes()
-                .iter()
-                .map(|node| {
-                    let memory = self.memory.read(node.id).unwrap_or_default();
-                    NodeStatus {
-                        node: node.id.0,
-                        tier: node.tier.0,
-                        free_bytes: memory.free_bytes,
-                        total_bytes: memory.total_bytes,
-                    }
-                })
-                .collect(),
-            stats,
-            policy_counters,
-            limits: self.setting.limits.clone(),
         }
     }
 

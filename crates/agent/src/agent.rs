@@ -35,6 +35,7 @@ use crate::pages::Pages;
 use crate::pages::Shadow;
 use crate::ranges::Ranges;
 use crate::report::Reports;
+use crate::switches;
 
 /// What the supervisor, or a test, chose.
 #[derive(Debug, Clone, Copy)]
@@ -106,8 +107,8 @@ impl Kernel {
     /// The errno that keeps them from working.
     pub(crate) fn open() -> Result<Self, Errno> {
         let (uffd, events) = match Uffd::open(Events::MappingsAndForks) {
-            Ok(uffd) => (uffd, Events::MappingsAndForks),
-            Err(_) => (Uffd::open(Events::Mappings)?, Events::Mappings),
+            Ok(uffd) if !switches::NO_FORK_EVENTS.is_on() => (uffd, Events::MappingsAndForks),
+            _ => (Uffd::open(Events::Mappings)?, Events::Mappings),
         };
         let pagemap = Pagemap::own().map_err(|error| errno_of(&error))?;
         // Before Linux 6.7 the call we rely on is not there.

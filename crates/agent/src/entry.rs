@@ -34,6 +34,7 @@ use crate::heap;
 use crate::layout::Layout;
 use crate::layout::STACKS;
 use crate::report::Reports;
+use crate::switches;
 use crate::thread;
 use crate::worker;
 use crate::worker::Intake;
@@ -141,7 +142,7 @@ fn serve(layout: &'static Layout, kernel: Kernel, connection: Connection) -> Res
     } = connection;
     let options = Options {
         batch_pages: usize::try_from(welcome.batch_pages.clamp(1, BATCH_MAX)).unwrap_or(1),
-        verify: verify(),
+        verify: !switches::SKIP_VERIFY.is_on(),
     };
     let quiesce = !kernel.reports_forks();
     let owned = Box::into_raw(Box::new(Agent::new(kernel, layout, reports, options)?));
@@ -206,15 +207,4 @@ fn refuse(connection: &Connection) {
         connection.bell.silence();
         worker::refuse(connection.commands, &connection.reports);
     }
-}
-
-#[cfg(not(feature = "test-switches"))]
-const fn verify() -> bool {
-    true
-}
-
-/// A test takes the verification out to see that it is needed.
-#[cfg(feature = "test-switches")]
-fn verify() -> bool {
-    std::env::var_os("TERRACE_TEST_SKIP_VERIFY").is_none()
 }

@@ -106,6 +106,18 @@ impl Agent {
                 }
             }
         } else if !self.drop_shadows(state, addr, addr + PAGE) {
+            self.unprotect_unknown(state, addr);
+        }
+    }
+
+    /// A fault that was raised before its cause went away, or on protection that outlived its
+    /// record. Lifting the protection of a part would tear a huge page.
+    fn unprotect_unknown(&self, state: &mut State, addr: u64) {
+        if !self.pagemap.is_write_protected(addr) {
+            self.uffd.wake(addr, PAGE);
+        } else if self.pagemap.kind(addr).is_ok_and(|kind| kind.huge) {
+            self.unprotect(state, addr & !(AROUND - 1), AROUND);
+        } else {
             self.unprotect(state, addr, PAGE);
         }
     }

@@ -40,6 +40,7 @@ mod ranges;
 mod report;
 mod scratch;
 mod staging;
+mod switches;
 mod thread;
 mod transaction;
 mod worker;

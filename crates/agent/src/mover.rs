@@ -48,10 +48,13 @@ impl Agent {
     ) {
         let mut at = 0;
         while let Some((dst, src)) = routes.get(at).copied() {
-            let mut run = 1;
-            while routes.get(at + run as usize) == Some(&(dst + run * bytes, src + run * bytes)) {
-                run += 1;
-            }
+            let behind = routes.get(at + 1..).unwrap_or_default();
+            let run = 1
+                + (1_u64..)
+                    .zip(behind)
+                    .take_while(|(n, next)| **next == (dst + n * bytes, src + n * bytes))
+                    .map(|_| 1)
+                    .sum::<u64>();
             // SAFETY: one side is a frame or slot of ours that nothing refers to, the other a
             // page of the program, whose bytes stay what they are.
             let moved = unsafe { self.uffd.move_pages(dst, src, run * bytes, DONT_WAKE) };

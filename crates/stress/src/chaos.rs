@@ -206,7 +206,7 @@ impl Disturber {
         let area = pointer(self.at).cast::<libc::c_void>();
         // SAFETY: the area is mapped and this thread's; the descriptors are open.
         let wrote = unsafe { libc::pwrite(files.plain, area, bytes(LEN), 0) };
-        if wrote != LEN.cast_signed() as isize {
+        if !all(wrote) {
             lost(&format!(
                 "write(2) from pages in flight: {wrote} {}",
                 std::io::Error::last_os_error()
@@ -218,7 +218,7 @@ impl Disturber {
         // read(2): the kernel writes it.
         // SAFETY: as above; nothing else uses the area meanwhile.
         let read = unsafe { libc::pread(files.plain, area, bytes(LEN), 0) };
-        if read != LEN.cast_signed() as isize {
+        if !all(read) {
             lost(&format!("read(2) into pages in flight: {read}"));
         }
         self.expect("read(2)", 0, CHAOS_PAGES, false);
@@ -227,7 +227,7 @@ impl Disturber {
         for _ in 0..4 {
             // SAFETY: as above; the area is page aligned.
             let wrote = unsafe { libc::pwrite(direct, area, bytes(LEN), 0) };
-            if wrote != LEN.cast_signed() as isize {
+            if !all(wrote) {
                 files.direct = None;
                 return;
             }
@@ -236,13 +236,18 @@ impl Disturber {
             self.round -= 1;
             // SAFETY: as above.
             let read = unsafe { libc::pread(direct, area, bytes(LEN), 0) };
-            if read != LEN.cast_signed() as isize {
+            if !all(read) {
                 lost(&format!("O_DIRECT read into pages in flight: {read}"));
             }
             self.expect("O_DIRECT", 0, CHAOS_PAGES, false);
             self.linger("O_DIRECT, later");
         }
     }
+}
+
+/// Whether a call did the whole area.
+fn all(done: isize) -> bool {
+    u64::try_from(done) == Ok(LEN)
 }
 
 /// Where the reads and writes go.

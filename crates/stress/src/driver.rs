@@ -227,6 +227,20 @@ impl Driver<'_> {
         for n in 0..run {
             self.order(op, addr + n * size.bytes(), size);
         }
+        // At once back again: the shortest life of a shadow is the hardest.
+        if matches!(
+            op,
+            Op::Promote {
+                keep_shadow: true,
+                ..
+            }
+        ) && self.random.below(2) == 0
+        {
+            for n in 0..run {
+                let back = Op::Demote { node: self.slow };
+                self.order(back, addr + n * size.bytes(), size);
+            }
+        }
     }
 
     fn order(&mut self, op: Op, addr: u64, size: PageSize) {

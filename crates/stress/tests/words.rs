@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Every scenario for a moment on this machine; `TERRACE_STRESS_SECONDS=60` makes them long.
+//!
+//! They need userfaultfd for kernel faults: root, or access to /dev/userfaultfd. They run one at a
+//! time, or they would only measure each other.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::process::Output;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn seconds() -> String {
+    std::env::var("TERRACE_STRESS_SECONDS").unwrap_or_else(|_| "2".to_owned())
+}
+
+fn words(seconds: &str, arguments: &[&str]) -> Output {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    Command::new(env!("CARGO_BIN_EXE_terrace-stress"))
+        .args(["words", "--seconds", seconds])
+        .args(arguments)
+        .output()
+        .expect("terrace-stress starts")
+}
+
+fn passes(arguments: &[&str]) -> String {
+    let output = words(&seconds(), arguments);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {}\n{text}{errors}",
+        output.status
+    );
+    text
+}
+
+/// The counter behind a name in the printed counts.
+fn count(text: &str, name: &str) -> u64 {
+    let behind = text
+        .split_once(&format!("{name} "))
+        .expect("the count is printed")
+        .1;
+    let digits = behind.split_whitespace().next().expect("a number follows");
+    digits.parse().expect("it is a number")
+}
+
+#[test]
+fn small_pages_under_writers() {
+    let text = passes(&[]);
+    for name in [
+        "committed",
+        "shadow hits",
+        "exchanged",
+        "wp faults",
+        "shadows dropped",
+    ] {
+        assert!(count(&text, name) > 0, "{name}: nothing was tested\n{text}");
+    }
+}
+
+#[test]
+fn small_pages_with_two_workers() {
+    passes(&["--workers", "2", "--threads", "4"]);
+}
+
+#[test]
+fn huge_pages_under_writers() {
+    let text = passes(&["--page-size", "2m"]);
+    for name in ["committed", "exchanged"] {
+        assert!(count(&text, name) > 0, "{name}: nothing was tested\n{text}");
+    }
+}
+
+#[test]
+fn forks_see_every_page() {
+    passes(&["--chaos", "fork"]);
+    passes(&["--chaos", "fork", "--page-size", "2m"]);
+}
+
+#[test]
+fn unmapped_and_mapped_anew() {
+    let text = passes(&["--chaos", "munmap"]);
+    assert!(count(&text, "unmapped") > 0, "no event came\n{text}");
+}
+
+#[test]
+fn moved_mappings_keep_their_bytes() {
+    let text = passes(&["--chaos", "mremap"]);
+    assert!(count(&text, "remapped") > 0, "no event came\n{text}");
+}
+
+#[test]
+fn dropped_pages_stay_zero() {
+    passes(&["--chaos", "dontneed"]);
+}
+
+#[test]
+fn read_only_meanwhile() {
+    passes(&["--chaos", "mprotect"]);
+}
+
+#[test]
+fn system_calls_into_pages_in_flight() {
+    passes(&["--chaos", "rw"]);
+}
+
+#[test]
+fn everything_at_once_everywhere() {
+    let all = "fork,munmap,mremap,dontneed,mprotect,rw";
+    passes(&["--chaos", all, "--everywhere", "--workers", "2"]);
+    passes(&["--chaos", all, "--page-size", "2m"]);
+}
+
+#[test]
+fn the_program_outlives_its_supervisor() {
+    passes(&["--kill-supervisor"]);
+    passes(&["--kill-supervisor", "--page-size", "2m"]);
+    passes(&["--kill-supervisor", "--chaos", "fork,munmap,dontneed,rw"]);
+}
+
+/// The agent with the test switches, built beside the ordinary one.
+fn breakable_agent() -> PathBuf {
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_terrace-stress"));
+    let target = program
+        .parent()
+        .and_then(std::path::Path::parent)
+        .expect("target/PROFILE/terrace-stress")
+        .join("test-switches");
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "-p", "terrace-agent"])
+        .args(["--features", "test-switches", "--target-dir"])
+        .arg(&target)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .expect("cargo starts");
+    assert!(
+        built.success(),
+        "the agent with test switches does not build"
+    );
+    target.join("debug/libterrace.so")
+}
+
+#[test]
+fn without_fork_events_forks_are_quiesced() {
+    let agent = breakable_agent();
+    let agent = agent.to_str().expect("a plain path");
+    passes(&[
+        "--chaos",
+        "fork,munmap",
+        "--no-fork-events",
+        "--agent",
+        agent,
+    ]);
+}
+
+/// The step that protects a page again and compares it with its shadow is what keeps words.
+#[test]
+fn words_are_lost_without_verification() {
+    let agent = breakable_agent();
+    let agent = agent.to_str().expect("a plain path");
+    for _ in 0..4 {
+        let output = words("10", &["--skip-verify", "--agent", agent]);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        if !output.status.success() {
+            assert_eq!(output.status.code(), Some(1));
+            assert!(errors.contains("LOST thread"), "{errors}");
+            return;
+        }
+    }
+    panic!("no word was lost although nothing was verified: the test proves nothing");
+}

@@ -12,6 +12,7 @@
 
 pub mod analysis;
 mod chart;
+mod host_load;
 pub mod matrix;
 pub mod page;
 pub mod record;

@@ -23,14 +23,14 @@ pub(super) struct Format {
 pub(super) const FORMATS: [Format; 2] = [
     Format {
         class: "wide",
-        size: (560, 270),
-        text: 13,
+        size: (560, 260),
+        text: 15,
         ticks: 7,
     },
     Format {
         class: "narrow",
-        size: (340, 230),
-        text: 12,
+        size: (340, 220),
+        text: 14,
         ticks: 4,
     },
 ];
@@ -101,10 +101,10 @@ pub(super) fn draw(
         let area = SVGBackend::with_string(&mut svg, format.size).into_drawing_area();
         let font = ("sans-serif", format.text).into_font().color(&INK);
         let mut chart = ChartBuilder::on(&area)
-            .margin(6)
+            .margin(4)
             .margin_right(14)
-            .x_label_area_size(30)
-            .y_label_area_size(50)
+            .x_label_area_size(28)
+            .y_label_area_size(54)
             .build_cartesian_2d(0.0..end, 0.0..top)?;
         chart
             .configure_mesh()

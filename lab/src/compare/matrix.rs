@@ -19,6 +19,7 @@ use terrace_config::Machine;
 use terrace_workload::report::Line;
 
 use super::analysis;
+use super::host_load::HostLoad;
 use super::page;
 use super::record::GuestLine;
 use super::record::RunRecord;
@@ -34,6 +35,8 @@ use crate::kernel::Kernel;
 
 /// Boot, set-up, filling and checking, beyond the measured time: after that a run has hung.
 const OVERHEAD: Duration = Duration::from_secs(240);
+/// From here on other programs' share of the host is worth a line.
+const HOST_BUSY: f64 = 0.1;
 /// Seconds between two progress lines of a run.
 const PROGRESS_SECONDS: f64 = 15.0;
 
@@ -164,8 +167,10 @@ impl Heard {
 
     #[expect(clippy::cast_precision_loss, reason = "a rate to print")]
     fn progress(&mut self, line: &GuestLine) -> Option<String> {
-        let GuestLine::Workload(line) = line else {
-            return None;
+        let line = match line {
+            GuestLine::Workload(line) => line,
+            GuestLine::Note(text) => return Some(text.clone()),
+            GuestLine::Sized(_) | GuestLine::Moves(_) | GuestLine::Failed(_) => return None,
         };
         match line {
             Line::Ready(ready) => Some(format!(
@@ -199,6 +204,7 @@ fn one(
 ) -> RunRecord {
     let heard = Arc::new(Mutex::new(Heard::default()));
     let (out, err) = sinks(&heard, label, tell);
+    let load = HostLoad::now();
     let result = job(plan, workload, system, fast_free).and_then(|job| {
         let spec = boot::Spec {
             machine: plan.machine,
@@ -211,10 +217,17 @@ fn one(
     });
     let heard = std::mem::take(&mut *heard.lock().unwrap_or_else(PoisonError::into_inner));
     let fast_node = plan.machine.ranking(0)[0];
-    let record = match result {
+    let mut record = match result {
         Ok(outcome) => record(workload, system, &outcome, &heard, fast_node),
         Err(error) => RunRecord::failed(workload, system, format!("{error:#}")),
     };
+    record.host_busy_ratio = load.and_then(HostLoad::others_since);
+    if let Some(busy) = record.host_busy_ratio.filter(|&busy| busy > HOST_BUSY) {
+        let percent = busy * 100.0;
+        tell(&format!(
+            "{label}: other programs used {percent:.0} % of this host meanwhile; rates suffer"
+        ));
+    }
     if record.failed.is_some() {
         tell(&format!(
             "{label}: the guest said last:\n{}",
@@ -269,7 +282,7 @@ fn record(
             GuestLine::Sized(bytes) => record.fast_free_bytes = Some(*bytes),
             GuestLine::Moves(counted) => moves = Some(*counted),
             GuestLine::Failed(why) => record.failed = Some(why.clone()),
-            GuestLine::Workload(_) => {}
+            GuestLine::Workload(_) | GuestLine::Note(_) => {}
         }
     }
     record.moves = moves.unwrap_or_default();

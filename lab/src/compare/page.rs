@@ -90,8 +90,8 @@ fn row(out: &mut String, run: &RunRecord, all: &[RunRecord]) -> std::fmt::Result
     }
     let dash = || "–".to_owned();
     let moves = &run.moves;
-    let terrace = |count: u64| match run.system {
-        System::Nomad => count.to_string(),
+    let terrace = |number: u64| match run.system {
+        System::Nomad => count(number),
         System::None | System::Kernel | System::Oracle => dash(),
     };
     let cells = [
@@ -101,8 +101,8 @@ fn row(out: &mut String, run: &RunRecord, all: &[RunRecord]) -> std::fmt::Result
             .map_or_else(dash, |ratio| format!("{:.1} %", ratio * 100.0)),
         run.seconds_to_90pct_of_oracle
             .map_or_else(dash, |seconds| format!("{seconds:.0} s")),
-        moves.promoted_pages.to_string(),
-        moves.demoted_pages.to_string(),
+        count(moves.promoted_pages),
+        count(moves.demoted_pages),
         terrace(moves.tpm_committed),
         terrace(moves.tpm_aborted),
         terrace(moves.shadow_hits),
@@ -112,6 +112,11 @@ fn row(out: &mut String, run: &RunRecord, all: &[RunRecord]) -> std::fmt::Result
     }
     out.push_str("</tr>\n");
     Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a count to print")]
+fn count(number: u64) -> String {
+    thousands(number as f64)
 }
 
 fn escape(text: &str) -> String {

@@ -43,6 +43,8 @@ pub enum GuestLine {
     Workload(Line),
     /// What the system did.
     Moves(Moves),
+    /// Progress, for people.
+    Note(String),
     /// The run is void, or memory was wrong.
     Failed(String),
 }
@@ -96,6 +98,8 @@ pub struct RunRecord {
     pub fast_free_bytes: Option<u64>,
     /// The guest's kernel.
     pub kernel: String,
+    /// Share of the host's processors that others used meanwhile; rates are only good when small.
+    pub host_busy_ratio: Option<f64>,
     /// The time series.
     pub series: Vec<Point>,
 }
@@ -114,6 +118,7 @@ impl RunRecord {
             failed: Some(why),
             fast_free_bytes: None,
             kernel: String::new(),
+            host_busy_ratio: None,
             series: Vec::new(),
         }
     }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The workload `redis`: Debian's server, unmodified; its data set, load, progress and check.
 //!
-//! The data set is 1.75 times what is free on the fast node when the load generator is up: keys of
-//! 14 bytes, values of 1,000, some 1,150 bytes of resident memory a key. Keys are loaded in a
-//! random order, so that those of like popularity do not share pages, as with YCSB's hashed keys.
-//! All of the server's pages are then pushed to the slow node (for the oracle, none: they are on
-//! the fast node as far as they fit, less a reserve for everybody else), and the load starts.
+//! The data set is 1.75 times what is free on the fast node when the load generator is up: values of
+//! 1,000 bytes, some 1,150 bytes of resident memory a key, made by `DEBUG POPULATE`. All of the
+//! server's pages are then pushed to the slow node (for the oracle, none: they are on the fast node
+//! as far as they fit, less a reserve for everybody else), and the load starts.
 //!
-//! A value is a token of twenty characters, fifty times: its key and six digits. The load writes
-//! such values too, so every key must hold one of its own at the end, in one piece.
+//! Every value can be recognised: those of the start say their key's number and are zero else, those
+//! of the load are their key and six digits, repeated. At the end every key must hold one of its
+//! own, in one piece.
 
 use std::fs;
 use std::io::BufRead;
@@ -45,7 +45,7 @@ const PYTHON: &str = "/usr/bin/python3";
 const VALUE_BYTES: usize = 1000;
 /// Resident bytes of a key with its value, measured: jemalloc's size classes and the hash table.
 const BYTES_PER_KEY: u64 = 1150;
-/// Commands in one go when loading and checking.
+/// Commands in one go when checking.
 const PIPELINE: u32 = 128;
 /// What the oracle leaves free on the fast node for the load generator.
 const ORACLE_RESERVE_BYTES: usize = 16 << 20;
@@ -70,22 +70,30 @@ fn keys_for(fast_free: u64) -> u32 {
 }
 
 fn key(index: u32) -> String {
-    format!("key_{index:010}")
+    format!("key:{index}")
 }
 
-/// The value of a key with these six digits of its own.
-fn value(key: &str, digits: &str) -> Vec<u8> {
-    let mut value = format!("{key}{digits}").into_bytes().repeat(50);
-    value.truncate(VALUE_BYTES);
+/// What `DEBUG POPULATE` gives key `index`.
+fn first_value(index: u32) -> Vec<u8> {
+    let mut value = format!("value:{index}").into_bytes();
+    value.resize(VALUE_BYTES, 0);
     value
 }
 
-/// Whether that is a value of the key: any six digits, the same ones throughout.
-fn is_value_of(key: &str, found: &[u8]) -> bool {
-    found
-        .get(key.len()..key.len() + 6)
-        .and_then(|digits| std::str::from_utf8(digits).ok())
-        .is_some_and(|digits| found == value(key, digits))
+/// What the load writes: the token, repeated. The digits are its own.
+fn loaded_value(index: u32, digits: &str) -> Vec<u8> {
+    let token = format!("{}:{digits};", key(index)).into_bytes();
+    token.into_iter().cycle().take(VALUE_BYTES).collect()
+}
+
+/// Whether that is a value of key `index`: the first one, or one of the load with any six digits.
+fn is_value_of(index: u32, found: &[u8]) -> bool {
+    let at = key(index).len() + 1;
+    found == first_value(index)
+        || found
+            .get(at..at + 6)
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .is_some_and(|digits| found == loaded_value(index, digits))
 }
 
 /// Runs the workload in the guest, from an empty machine to the check of the data set.
@@ -102,11 +110,13 @@ pub(super) fn run(setting: &Setting, steering: &Steering) -> anyhow::Result<()> 
     };
     say(&GuestLine::Sized(fast_free));
     let keys = keys_for(fast_free);
+    note("load generator ready".to_owned());
 
     let reserve = (setting.system == System::Oracle).then(|| vec![1u8; ORACLE_RESERVE_BYTES]);
     let mut server = start_server(steering)?;
     let mut client = connect(&mut server)?;
-    preload(&mut client, keys, setting.seed)?;
+    preload(&mut client, keys)?;
+    note(format!("{keys} keys made"));
     let pid = server_pid(&mut client)?;
     match reserve {
         Some(reserve) => drop(std::hint::black_box(reserve)),
@@ -120,12 +130,17 @@ pub(super) fn run(setting: &Setting, steering: &Steering) -> anyhow::Result<()> 
     mark::stop();
     drop(load);
     progress?;
+    note("checking all values".to_owned());
     check(&mut client, keys)?;
     // The server closes the connection instead of answering.
     let _ = client.ask(&[b"SHUTDOWN", b"NOSAVE"]);
     let status = server.0.wait().context("Cannot wait for redis-server")?;
     ensure!(status.success(), "redis-server ended with {status}");
     Ok(())
+}
+
+fn note(text: String) {
+    say(&GuestLine::Note(text));
 }
 
 /// Starts the generator and waits until it has loaded its libraries.
@@ -186,22 +201,12 @@ fn connect(server: &mut Owned) -> anyhow::Result<Client<UnixStream>> {
     }
 }
 
-fn preload(client: &mut Client<UnixStream>, keys: u32, seed: u64) -> anyhow::Result<()> {
-    let order = terrace_workload::spread(keys, seed);
-    for batch in order.chunks(PIPELINE as usize) {
-        for &index in batch {
-            let key = key(index);
-            client.queue(&[b"SET", key.as_bytes(), &value(&key, "000000")]);
-        }
-        client.send()?;
-        for _ in batch {
-            let reply = client.reply()?;
-            ensure!(
-                reply == Reply::Text(b"OK".to_vec()),
-                "redis refused a SET: {reply:?}"
-            );
-        }
-    }
+fn preload(client: &mut Client<UnixStream>, keys: u32) -> anyhow::Result<()> {
+    let (keys, bytes) = (keys.to_string(), VALUE_BYTES.to_string());
+    let command = ["DEBUG", "POPULATE", &keys, "key", &bytes];
+    client
+        .ask(&command.map(str::as_bytes))
+        .context("redis cannot make the data set")?;
     Ok(())
 }
 
@@ -230,7 +235,9 @@ fn push(pid: u32, setting: &Setting) -> anyhow::Result<()> {
     let path = format!("/proc/{pid}/numa_maps");
     let maps = fs::read_to_string(&path).with_context(|| format!("Cannot read {path}"))?;
     let (left, moved) = (anonymous_on(&maps, fast), anonymous_on(&maps, slow));
-    eprintln!("redis: {left} pages on node {fast}, {moved} on node {slow} before the load");
+    note(format!(
+        "{left} of the server's pages on node {fast}, {moved} on node {slow}"
+    ));
     ensure!(
         left * 50 < moved,
         "{left} of the server's pages stayed on node {fast}, {moved} are on node {slow}"
@@ -289,14 +296,14 @@ fn check(client: &mut Client<UnixStream>, keys: u32) -> anyhow::Result<()> {
         }
         client.send()?;
         for &index in batch {
-            let key = key(index);
             match client.reply()? {
-                Reply::Text(found) if is_value_of(&key, &found) => {}
+                Reply::Text(found) if is_value_of(index, &found) => {}
                 Reply::Text(found) => bail!(
-                    "Memory is wrong: {key} holds '{}'",
+                    "Memory is wrong: {} holds '{}'",
+                    key(index),
                     String::from_utf8_lossy(&found[..found.len().min(80)])
                 ),
-                other => bail!("Memory is wrong: {key} holds {other:?}"),
+                other => bail!("Memory is wrong: {} holds {other:?}", key(index)),
             }
         }
     }
@@ -314,16 +321,19 @@ mod tests {
 
     #[test]
     fn a_value_belongs_to_its_key_and_is_in_one_piece() {
-        let key7 = key(7);
-        let mut good = value(&key7, "123456");
-        assert_eq!(good.len(), VALUE_BYTES);
-        assert!(is_value_of(&key7, &good));
-        assert!(!is_value_of(&key(8), &good), "another key's");
-        assert!(!is_value_of(&key7, &good[..999]), "cut off");
-        assert!(!is_value_of(&key7, &[0; VALUE_BYTES]), "a zero page");
-        let other = value(&key7, "654321");
-        good[500..].copy_from_slice(&other[500..]);
-        assert!(!is_value_of(&key7, &good), "two halves");
+        assert!(is_value_of(7, &first_value(7)));
+        assert!(!is_value_of(8, &first_value(7)), "another key's");
+        let mut good = loaded_value(7, "123456");
+        assert_eq!(
+            (good.len(), &good[..13]),
+            (VALUE_BYTES, &b"key:7:123456;"[..])
+        );
+        assert!(is_value_of(7, &good));
+        assert!(!is_value_of(8, &good), "another key's");
+        assert!(!is_value_of(7, &good[..999]), "cut off");
+        assert!(!is_value_of(7, &[0; VALUE_BYTES]), "a zero page");
+        good[500..].copy_from_slice(&loaded_value(7, "654321")[500..]);
+        assert!(!is_value_of(7, &good), "two halves");
     }
 
     #[test]

@@ -172,7 +172,7 @@ impl Agent {
         if state
             .pages
             .out()
-            .any(|(at, size, _)| at < high && at + size.bytes() > low)
+            .any(|(at, len, _)| at < high && at + len > low)
         {
             return false;
         }

@@ -11,7 +11,6 @@ use terrace_sys::self_memory::Piece;
 
 use crate::agent::Agent;
 use crate::agent::State;
-use crate::agent::frame;
 use crate::clock;
 use crate::item::Item;
 use crate::memory;
@@ -110,8 +109,8 @@ impl Agent {
             self.roll_back(state, pair, why);
             return;
         }
-        mark_out(state, &pair[0], copies[0]);
-        mark_out(state, &pair[1], copies[1]);
+        mark_out(state, &pair[0], copies[0], bytes);
+        mark_out(state, &pair[1], copies[1], bytes);
         // SAFETY: slots and buffers are ours, present, and do not overlap.
         unsafe {
             memory::copy(copies[1], x, bytes);
@@ -123,6 +122,8 @@ impl Agent {
         let [first, second] = pair;
         std::mem::swap(&mut first.slot, &mut second.slot);
         std::mem::swap(&mut first.old_node, &mut second.old_node);
+        first.torn |= second.torn;
+        second.torn = first.torn;
         self.end_pair(state, pair);
     }
 
@@ -151,6 +152,7 @@ impl Agent {
     fn put(&self, state: &mut State, item: &mut Item, from: u64, well: Outcome) {
         match self.put_back(state, item, from) {
             PutBack::Moved => {
+                item.torn |= !self.arrived_whole(state, item);
                 item.out = false;
                 item.outcome.get_or_insert(well);
             }
@@ -174,14 +176,8 @@ impl Agent {
             }
             self.uffd.wake(entry.addr, item.bytes());
             self.uffd.wake(item.addr, item.bytes());
-            if let Some(slot) = item.slot.take() {
-                if frame_left {
-                    state.frames.release(item.size, frame(slot, item.old_node));
-                } else {
-                    state.frames.give_empty(item.size, slot);
-                }
-            }
-            item.out = false;
+            item.out = frame_left;
+            self.free_old(state, item);
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::agent::State;
 
 /// A fork within a fork within ...: nobody does more before the first was looked at.
 const DEPTH: u32 = 8;
+const PAGE: u64 = 4096;
 
 /// A page the child lacks: where it is there, its bytes with us.
 #[derive(Debug, Clone, Copy)]
@@ -32,11 +33,7 @@ pub(crate) fn adopt(state: &State, child: Option<OwnedFd>) {
     let holes = state
         .pages
         .out()
-        .map(|(addr, size, content)| Hole {
-            addr,
-            len: size.bytes(),
-            content,
-        })
+        .map(|(addr, len, content)| Hole { addr, len, content })
         .collect();
     settle(&Uffd::from_child(fd), holes, DEPTH);
 }
@@ -47,19 +44,28 @@ fn settle(child: &Uffd, mut holes: Vec<Hole>, depth: u32) {
         // the lock of our caller ensures; the destination is in another process.
         match unsafe { child.copy(hole.addr, hole.content, hole.len) } {
             Ok(filled) if filled.stop == Some(Stop::Again) => {
-                if let Some(last) = holes.last_mut() {
-                    last.addr += filled.bytes;
-                    last.content += filled.bytes;
-                    last.len -= filled.bytes.min(last.len);
-                }
+                advance(&mut holes, filled.bytes);
                 follow(child, &mut holes, depth);
                 rustix::thread::sched_yield();
             }
             Ok(filled) if filled.stop == Some(Stop::NoMemory) => rustix::thread::sched_yield(),
-            // Filled; or the child has no such mapping, or something there already.
+            Ok(filled) if filled.stop == Some(Stop::Exists) => advance(&mut holes, PAGE),
+            // Filled; or the child has no such mapping.
             _ => {
                 holes.pop();
             }
+        }
+    }
+}
+
+/// A huge page may have been out in part, and a copy may stop in the middle.
+fn advance(holes: &mut Vec<Hole>, bytes: u64) {
+    if let Some(hole) = holes.last_mut() {
+        hole.addr += bytes;
+        hole.content += bytes;
+        hole.len -= bytes.min(hole.len);
+        if hole.len == 0 {
+            holes.pop();
         }
     }
 }

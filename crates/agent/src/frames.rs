@@ -205,6 +205,36 @@ impl Frames {
         }
     }
 
+    /// What is at the address is not a whole huge page, or its page table was split: drops what
+    /// is there and makes the address fit for a huge page again.
+    pub(crate) fn renew(&mut self, uffd: &Uffd, size: PageSize, addr: u64) {
+        let layout = self.layout;
+        let sized = self.sized(size);
+        let part = Zone {
+            start: addr,
+            len: size.bytes(),
+        };
+        let is_slot = sized.slots.zone.contains(addr);
+        let node = sized
+            .stages
+            .iter()
+            .find(|(_, area)| area.zone.contains(addr))
+            .map(|(node, _)| *node);
+        let policy = node.map_or(Policy::Local, Policy::Preferred);
+        // An address that cannot be renewed is not used again.
+        if is_slot && uffd.unregister(part.start, part.len).is_err() {
+            return;
+        }
+        // SAFETY: the caller gives up what is there; no userfaultfd reports it any more.
+        if unsafe { layout.renew(part, &policy) }.is_err() {
+            return;
+        }
+        if is_slot && uffd.register(part.start, part.len, false).is_err() {
+            return;
+        }
+        self.give_empty(size, addr);
+    }
+
     /// The frame is not needed any more: kept for reuse, or dropped.
     pub(crate) fn release(&mut self, size: PageSize, frame: Frame) {
         let sized = self.sized(size);

@@ -87,9 +87,9 @@ pub(crate) fn see_workers_off(agent: &Agent) {
     let mut state = agent.state.lock_urgent();
     // Only a worker that failed leaves a page out. Its bytes are still where the entry says.
     let left: Vec<_> = state.pages.out().collect();
-    for (addr, size, content) in left {
+    for (addr, len, content) in left {
         // SAFETY: the content is a present frame or buffer of ours; the page's address is empty.
-        while let Ok(filled) = unsafe { agent.uffd.copy(addr, content, size.bytes()) } {
+        while let Ok(filled) = unsafe { agent.uffd.copy(addr, content, len) } {
             if filled.stop != Some(terrace_sys::uffd::Stop::Again) || filled.bytes > 0 {
                 break;
             }

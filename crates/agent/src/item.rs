@@ -30,6 +30,8 @@ pub(crate) struct Item {
     pub(crate) slot: Option<u64>,
     /// The page is in the slot.
     pub(crate) out: bool,
+    /// A huge page that did not move as a whole: the slot needs renewal.
+    pub(crate) torn: bool,
     /// When it went out, ns.
     pub(crate) since: u64,
     /// How long it was inaccessible, ns.
@@ -63,6 +65,7 @@ impl Item {
             staged: None,
             slot: None,
             out: false,
+            torn: false,
             since: 0,
             inaccessible: 0,
             outcome,

@@ -172,6 +172,30 @@ impl Layout {
         self.reservation.commit(part.start - self.start(), part.len)
     }
 
+    /// Replaces a part of a zone of huge pages by an empty one: its page tables were torn, and no
+    /// huge page fits there any more.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reservation::renew`].
+    ///
+    /// # Safety
+    ///
+    /// As [`Reservation::renew`].
+    pub(crate) unsafe fn renew(&self, part: Zone, policy: &Policy) -> Result<(), Errno> {
+        // SAFETY: the caller's word.
+        unsafe { self.reservation.renew(part.start - self.start(), part.len) }?;
+        let _ = arena::huge_pages(part.start, part.len, true);
+        let _ = mbind(part.start, part.len, policy);
+        let name = if self.slots_2m.contains(part.start) {
+            c"terrace shadows huge"
+        } else {
+            c"terrace staging huge"
+        };
+        arena::name(part.start, part.len, name);
+        Ok(())
+    }
+
     /// Gives all frames back to the system. Only when no page of them is registered any more.
     pub(crate) fn discard_frames(&self) {
         let start = self.stages_4k.start;

@@ -12,6 +12,7 @@ use terrace_sys::uffd::Stop;
 
 use crate::agent::Agent;
 use crate::agent::State;
+use crate::clock;
 use crate::item::Item;
 use crate::pages::Stage;
 
@@ -92,16 +93,14 @@ impl Agent {
     /// the mapping does not allow that any more, by a copy. Never gives up while the program can
     /// still look at the address.
     pub(crate) fn put_back(&self, state: &mut State, item: &Item, from: u64) -> PutBack {
-        let mut done = 0;
-        let bytes = item.bytes();
-        loop {
-            let Some((addr, alive)) = current(state, item) else {
+        let Some((mut done, end)) = part_out(state, item) else {
+            return PutBack::Dropped;
+        };
+        while done < end {
+            let Some((addr, true)) = current(state, item) else {
                 return PutBack::Dropped;
             };
-            if !alive {
-                return PutBack::Dropped;
-            }
-            let (dst, src, len) = (addr + done, from + done, bytes - done);
+            let (dst, src, len) = (addr + done, from + done, end - done);
             // SAFETY: the frame is ours and nothing refers to it; the page's address is empty.
             let stop = match unsafe { self.uffd.move_pages(dst, src, len, DONT_WAKE) } {
                 Ok(moved) => {
@@ -110,37 +109,110 @@ impl Agent {
                 }
                 Err(_) => Some(Stop::Refused),
             };
+            mark_in_up_to(state, item, done);
             match stop {
-                None => return PutBack::Moved,
-                Some(_) if done >= bytes => return PutBack::Moved,
-                Some(Stop::Again | Stop::NoMemory) => self.drain_and_yield(state),
-                Some(_) => return self.copy_back(state, item, from, done),
+                Some(Stop::Again | Stop::NoMemory) if done < end => self.drain_and_yield(state),
+                Some(_) if done < end => return self.copy_back(state, item, from, done, end),
+                _ => {}
             }
         }
+        PutBack::Moved
     }
 
     /// The second way in: the mapping became read-only, locked, or something we cannot tell.
-    fn copy_back(&self, state: &mut State, item: &Item, from: u64, mut done: u64) -> PutBack {
-        loop {
+    fn copy_back(
+        &self,
+        state: &mut State,
+        item: &Item,
+        from: u64,
+        mut done: u64,
+        end: u64,
+    ) -> PutBack {
+        while done < end {
             let Some((addr, true)) = current(state, item) else {
                 return PutBack::Dropped;
             };
-            let left = item.bytes() - done;
             // SAFETY: `from` is a present frame of ours, and the page's address is empty.
-            match unsafe { self.uffd.copy(addr + done, from + done, left) } {
-                Ok(filled) => {
-                    done += filled.bytes;
-                    match filled.stop {
-                        None => return PutBack::Copied,
-                        Some(_) if done >= item.bytes() => return PutBack::Copied,
-                        Some(Stop::Again | Stop::NoMemory) => self.drain_and_yield(state),
-                        // Not mapped, not registered any more, or somebody else's page there.
-                        Some(_) => return PutBack::Dropped,
-                    }
-                }
-                Err(_) => return PutBack::Dropped,
+            let copied = unsafe { self.uffd.copy(addr + done, from + done, end - done) };
+            let Ok(filled) = copied else {
+                return PutBack::Dropped;
+            };
+            done += filled.bytes;
+            mark_in_up_to(state, item, done);
+            match filled.stop {
+                Some(Stop::Again | Stop::NoMemory) if done < end => self.drain_and_yield(state),
+                // Not mapped, not registered any more, or somebody else's page there.
+                Some(_) if done < end => return PutBack::Dropped,
+                _ => {}
             }
         }
+        PutBack::Copied
+    }
+
+    /// Moves a huge page out. The kernel moves it whole where it is whole; where the program's
+    /// mapping of it was split since we looked, it goes page by page and may get stuck half-way:
+    /// then what is out goes back in.
+    pub(crate) fn move_out_huge(&self, state: &mut State, item: &mut Item) {
+        let Some(slot) = item.slot else { return };
+        let (mut done, bytes) = (0, item.bytes());
+        loop {
+            let Some((addr, alive)) = current(state, item) else {
+                return;
+            };
+            if !alive {
+                // What is out already has no owner any more; the slot holds part of a page.
+                item.torn |= done > 0;
+                self.abort(state, item, Outcome::Gone);
+                return;
+            }
+            if done == 0 {
+                item.since = clock::now();
+            }
+            // SAFETY: the slot is ours and empty from `done` on; the page's bytes stay what they
+            // are.
+            let moved = unsafe {
+                self.uffd
+                    .move_pages(slot + done, addr + done, bytes - done, DONT_WAKE)
+            };
+            let (count, stop) = match moved {
+                Ok(moved) => (moved.bytes, moved.stop),
+                Err(errno) => {
+                    item.fail(errno);
+                    (0, Some(Stop::Busy))
+                }
+            };
+            done += count;
+            item.torn |= done > 0 && done < bytes;
+            if done > 0 {
+                mark_out(state, item, slot, done);
+            }
+            match stop {
+                _ if done == bytes => break,
+                Some(Stop::Again) if count > 0 => {}
+                Some(Stop::Again) => self.drain_and_yield(state),
+                _ if done > 0 => {
+                    item.torn = true;
+                    if self.put_back(state, item, slot) == PutBack::Dropped {
+                        item.outcome.get_or_insert(Outcome::Gone);
+                    }
+                    item.outcome
+                        .get_or_insert(refusal(stop.unwrap_or(Stop::Busy)));
+                    return;
+                }
+                stop => {
+                    item.torn |= stop == Some(Stop::Exists);
+                    self.abort(state, item, refusal(stop.unwrap_or(Stop::Busy)));
+                    return;
+                }
+            }
+            if done == 0 && is_dirty(state, item) {
+                self.settle_dirty(state, std::slice::from_mut(item));
+                return;
+            }
+        }
+        item.out = true;
+        // One call can have moved it page by page.
+        item.torn |= !self.pagemap.kind(slot).is_ok_and(|kind| kind.huge);
     }
 
     /// Ends an item's transaction without a move: the page stays where it is and writable.
@@ -160,11 +232,38 @@ pub(crate) fn current(state: &mut State, item: &Item) -> Option<(u64, bool)> {
     Some((entry.addr, !entry.dead))
 }
 
-/// Notes that the page is out, its bytes at `content`.
-pub(crate) fn mark_out(state: &mut State, item: &Item, content: u64) {
+/// Notes that the page is out up to `to`, its bytes at `content`.
+pub(crate) fn mark_out(state: &mut State, item: &Item, content: u64, to: u64) {
     if let Some(entry) = item.id.and_then(|id| state.pages.get(id)) {
-        entry.stage = Stage::Out { content };
+        entry.stage = Stage::Out {
+            content,
+            from: 0,
+            to,
+        };
     }
+}
+
+/// Notes that the part up to `done` is in again.
+fn mark_in_up_to(state: &mut State, item: &Item, done: u64) {
+    if let Some(entry) = item.id.and_then(|id| state.pages.get(id))
+        && let Stage::Out { from, .. } = &mut entry.stage
+    {
+        *from = done;
+    }
+}
+
+/// Which part of the page is out.
+fn part_out(state: &mut State, item: &Item) -> Option<(u64, u64)> {
+    match state.pages.get(item.id?)?.stage {
+        Stage::Out { from, to, .. } => Some((from, to)),
+        Stage::Copying | Stage::Verifying => None,
+    }
+}
+
+fn is_dirty(state: &mut State, item: &Item) -> bool {
+    item.id
+        .and_then(|id| state.pages.get(id))
+        .is_some_and(|entry| entry.dirty)
 }
 
 /// The outcome of a move out that the kernel refused.

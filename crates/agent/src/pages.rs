@@ -18,10 +18,14 @@ use crate::frames::Frame;
 pub(crate) enum Stage {
     /// Protected and being copied; the program reads it, and a write aborts.
     Copying,
-    /// Moved out; the address is empty. Its bytes are at this address of ours.
+    /// Moved out; the address is empty. Its bytes are at an address of ours.
     Out {
         /// Where the bytes are, all the time the page is out.
         content: u64,
+        /// Which part is out, in bytes from the page's start: a huge page may go in pieces.
+        from: u64,
+        /// First byte behind it.
+        to: u64,
     },
     /// Moved in and protected again; about to be compared with its shadow.
     Verifying,
@@ -152,13 +156,13 @@ impl Pages {
         self.by_addr.extend(moved);
     }
 
-    /// Every page that is out: (address, size, where its bytes are).
-    pub(crate) fn out(&self) -> impl Iterator<Item = (u64, PageSize, u64)> {
+    /// Everything that is out: (address, bytes, where the bytes are).
+    pub(crate) fn out(&self) -> impl Iterator<Item = (u64, u64, u64)> {
         self.entries.iter().flatten().filter_map(|entry| {
-            let Stage::Out { content } = entry.stage else {
+            let Stage::Out { content, from, to } = entry.stage else {
                 return None;
             };
-            (!entry.dead).then_some((entry.addr, entry.size, content))
+            (!entry.dead).then_some((entry.addr + from, to - from, content + from))
         })
     }
 
@@ -299,8 +303,13 @@ mod tests {
         let a = pages.begin(0x1000, K4).expect("free");
         let _b = pages.begin(0x2000, K4).expect("free");
         if let Some(entry) = pages.get(a) {
-            entry.stage = Stage::Out { content: 77 };
+            entry.stage = Stage::Out {
+                content: 0x7000,
+                from: 0,
+                to: 4096,
+            };
         }
-        assert_eq!(pages.out().collect::<Vec<_>>(), [(0x1000, K4, 77)]);
+        let out: Vec<_> = pages.out().collect();
+        assert_eq!(out, [(0x1000, 4096, 0x7000)]);
     }
 }

@@ -87,7 +87,7 @@ impl Agent {
         let addr = state.frames.take_pooled(size, node)?;
         if size == PageSize::Huge2M && !self.pagemap.kind(addr).is_ok_and(|kind| kind.huge) {
             // Torn on its way: of no use as a whole.
-            state.frames.drop_frame(size, addr);
+            state.frames.renew(&self.uffd, size, addr);
             return None;
         }
         Some(addr)
@@ -112,7 +112,7 @@ impl Agent {
                 Some(PageStatus::On(on)) if whole && size == PageSize::Base4K => {
                     state.frames.release(size, frame(*addr, on));
                 }
-                Some(PageStatus::On(_)) => state.frames.drop_frame(size, *addr),
+                _ if size != PageSize::Base4K => state.frames.renew(&self.uffd, size, *addr),
                 _ => state.frames.give_empty(size, *addr),
             }
         }
@@ -136,9 +136,7 @@ impl Agent {
             if let Some(addr) = item.staged.take() {
                 state.frames.release(item.size, frame(addr, item.node));
             }
-            if let Some(slot) = item.slot.take() {
-                state.frames.give_empty(item.size, slot);
-            }
+            self.free_old(&mut state, item);
         }
     }
 }

@@ -14,6 +14,7 @@
 //!    later is not seen here; hence demotion compares once more ([`crate::demote`]).
 
 use rustix::io::Errno;
+use terrace_core::PageSize;
 use terrace_proto::Outcome;
 use terrace_sys::self_memory;
 use terrace_sys::self_memory::PIECES_MAX;
@@ -204,6 +205,15 @@ impl Agent {
 
     /// Moves every item's page to its slot.
     pub(crate) fn move_out(&self, state: &mut State, items: &mut [Item]) {
+        let Some(bytes) = items.first().map(Item::bytes) else {
+            return;
+        };
+        if bytes > PageSize::Base4K.bytes() {
+            for item in items.iter_mut().filter(|item| item.slot.is_some()) {
+                self.move_out_huge(state, item);
+            }
+            return;
+        }
         loop {
             let mut routes = Vec::new();
             let mut whose = Vec::new();
@@ -215,9 +225,6 @@ impl Agent {
                     whose.push(at);
                 }
             }
-            let Some(bytes) = items.first().map(Item::bytes) else {
-                return;
-            };
             let now = clock::now();
             let mut again = false;
             let mut refused = Vec::new();
@@ -227,7 +234,7 @@ impl Agent {
                     PageMove::Done => {
                         item.out = true;
                         item.since = now;
-                        mark_out(state, item, routes[at].0);
+                        mark_out(state, item, routes[at].0, bytes);
                     }
                     PageMove::Stopped(Stop::Again) => again = true,
                     PageMove::Stopped(stop) => refused.push((whose[at], stop)),
@@ -273,7 +280,7 @@ impl Agent {
         match (equal, put) {
             (true, PutBack::Moved) => {
                 item.staged = None;
-                state.frames.give_empty(item.size, staged);
+                self.give_source(state, item, staged);
                 item.outcome = Some(if item.onto_shadow {
                     Outcome::ShadowHit
                 } else {
@@ -283,6 +290,7 @@ impl Agent {
             // A copy of the copy, on whatever node: not where it was sent, but nothing lost.
             (true, PutBack::Copied) => item.outcome = Some(Outcome::Busy),
             (false, PutBack::Moved) => {
+                item.torn |= !self.arrived_whole(state, item);
                 item.out = false;
                 item.outcome = Some(Outcome::Dirtied);
             }
@@ -291,10 +299,28 @@ impl Agent {
         }
     }
 
+    /// The address a page was moved in from is empty; a huge page that went page by page leaves
+    /// a page table there.
+    fn give_source(&self, state: &mut State, item: &mut Item, from: u64) {
+        if self.arrived_whole(state, item) {
+            state.frames.give_empty(item.size, from);
+        } else {
+            state.frames.renew(&self.uffd, item.size, from);
+            item.keep_shadow = false;
+        }
+    }
+
+    pub(crate) fn arrived_whole(&self, state: &mut State, item: &Item) -> bool {
+        item.size == PageSize::Base4K
+            || current(state, item)
+                .is_some_and(|(addr, _)| self.pagemap.kind(addr).is_ok_and(|kind| kind.huge))
+    }
+
     /// Protects the pages that are to keep a shadow, neighbours together.
     fn protect_again(&self, state: &mut State, items: &mut [Item]) {
-        let keeps =
-            |item: &Item| item.keep_shadow && item.out && item.outcome == Some(Outcome::Done);
+        let keeps = |item: &Item| {
+            item.keep_shadow && item.out && !item.torn && item.outcome == Some(Outcome::Done)
+        };
         let mut at = 0;
         while at < items.len() {
             if !keeps(&items[at]) {
@@ -355,13 +381,19 @@ impl Agent {
         }
         state.pages.end(id);
         item.id = None;
+        if item.torn && !entry.dead {
+            // What never moved is still protected.
+            self.unprotect(state, entry.addr, item.bytes());
+        }
         self.free_old(state, item);
     }
 
     /// The page in the slot is needed no more.
-    fn free_old(&self, state: &mut State, item: &mut Item) {
+    pub(crate) fn free_old(&self, state: &mut State, item: &mut Item) {
         if let Some(slot) = item.slot.take() {
-            if item.out {
+            if item.torn {
+                state.frames.renew(&self.uffd, item.size, slot);
+            } else if item.out {
                 state.frames.release(item.size, frame(slot, item.old_node));
             } else {
                 state.frames.give_empty(item.size, slot);

@@ -55,6 +55,7 @@ pub(crate) fn run(kind: Chaos, index: u64, words: &Words) -> u64 {
         disturber.round += 1;
         match kind {
             Chaos::Fork => fork_and_check(words),
+            Chaos::Collapse => collapse(words, &mut disturber.random),
             Chaos::Munmap => disturber.munmap(),
             Chaos::Mremap => disturber.mremap(),
             Chaos::Dontneed => disturber.dontneed(),
@@ -282,6 +283,15 @@ impl Drop for Files {
             debug_assert!(owned.as_raw_fd() == fd);
         }
     }
+}
+
+/// Makes a huge page of the area whole again, or tries to.
+fn collapse(words: &Words, random: &mut Random) {
+    const MADV_COLLAPSE: libc::c_int = 25;
+    let (start, len) = words.page(random.next());
+    // SAFETY: advice that changes no content.
+    unsafe { libc::madvise(pointer(start).cast(), bytes(len), MADV_COLLAPSE) };
+    std::thread::sleep(Duration::from_micros(500));
 }
 
 /// The child looks at every word of its snapshot.

@@ -136,6 +136,7 @@ pub(crate) enum Chaos {
     Dontneed,
     Mprotect,
     Rw,
+    Collapse,
 }
 
 impl Options {

@@ -139,6 +139,12 @@ impl Words {
         }
     }
 
+    /// Start and bytes of some page.
+    pub(crate) fn page(&self, pick: u64) -> (u64, u64) {
+        let bytes = self.size.bytes();
+        (WORDS_BASE + (pick >> 8) % self.pages * bytes, bytes)
+    }
+
     /// All words, in a forked child (`snapshot`: other threads were in the middle of a step) or
     /// at rest.
     pub(crate) fn check_all(&self, snapshot: bool) -> Option<String> {

@@ -77,7 +77,7 @@ fn huge_pages_under_writers() {
 #[test]
 fn forks_see_every_page() {
     passes(&["--chaos", "fork"]);
-    passes(&["--chaos", "fork", "--page-size", "2m"]);
+    passes(&["--chaos", "fork,collapse", "--page-size", "2m"]);
 }
 
 #[test]
@@ -111,7 +111,8 @@ fn system_calls_into_pages_in_flight() {
 fn everything_at_once_everywhere() {
     let all = "fork,munmap,mremap,dontneed,mprotect,rw";
     passes(&["--chaos", all, "--everywhere", "--workers", "2"]);
-    passes(&["--chaos", all, "--page-size", "2m"]);
+    let all = format!("{all},collapse");
+    passes(&["--chaos", &all, "--page-size", "2m"]);
 }
 
 #[test]

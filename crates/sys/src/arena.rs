@@ -84,6 +84,31 @@ impl Reservation {
     }
 }
 
+impl Reservation {
+    /// Replaces a committed part by a new, empty mapping, page tables and all: what was set on
+    /// it (policy, name, huge pages, registrations) is gone too.
+    ///
+    /// # Safety
+    ///
+    /// Nothing may refer to the contents any more, and no userfaultfd may report the range.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` at the limit of mappings.
+    pub unsafe fn renew(&self, offset: u64, len: u64) -> Result<(), Errno> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
+            return Err(Errno::NOMEM);
+        }
+        let start = self.start + offset;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the range lies inside our own reservation; the caller answers for its contents.
+        unsafe { rustix::mm::mmap_anonymous(pointer(start), to_usize(len), access, flags) }?;
+        advise(start, len, Advice::LinuxDontFork)?;
+        advise(start, len, Advice::LinuxDontDump)
+    }
+}
+
 impl Drop for Reservation {
     fn drop(&mut self) {
         // SAFETY: the range is ours; who hands out addresses in it keeps the value alive as long

@@ -150,7 +150,10 @@ impl Layout {
             let _ = arena::huge_pages(zone.start, zone.len, huge);
             let _ = mbind(zone.start, zone.len, &Policy::Local);
         }
-        self.commit(self.stacks)
+        self.commit(self.stacks)?;
+        // The C library keeps its records of the threads on their stacks, linked to each other and
+        // to the main thread's; a forked child walks them.
+        self.reservation.inherit(self.stacks.start - self.start(), self.stacks.len)
     }
 
     /// First byte of it all.

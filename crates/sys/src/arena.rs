@@ -85,6 +85,18 @@ impl Reservation {
 }
 
 impl Reservation {
+    /// Lets a forked child have a copy of a part, against the rule for the rest.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` where the range is not ours.
+    pub fn inherit(&self, offset: u64, len: u64) -> Result<(), Errno> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
+            return Err(Errno::INVAL);
+        }
+        advise(self.start + offset, len, Advice::LinuxDoFork)
+    }
+
     /// Replaces a committed part by a new, empty mapping, page tables and all: what was set on
     /// it (policy, name, huge pages, registrations) is gone too.
     ///

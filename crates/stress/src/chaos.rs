@@ -295,7 +295,7 @@ fn collapse(words: &Words, random: &mut Random) {
 }
 
 /// The child looks at every word of its snapshot.
-fn fork_and_check(words: &Words) {
+pub(crate) fn fork_and_check(words: &Words) {
     // SAFETY: the child only reads memory, calls _exit, and on failure write(2) through println,
     // whose lock no other thread of the victim holds for long.
     let child = unsafe { libc::fork() };

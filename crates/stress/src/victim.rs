@@ -12,10 +12,14 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::event::Timespec;
 use terrace_core::PageSize;
 
 use crate::chaos;
 use crate::driver::Random;
+use crate::options::Chaos;
 use crate::options::Options;
 use crate::options::WORDS_BASE;
 
@@ -180,6 +184,23 @@ fn work(words: &Words, thread: u64, visits: &AtomicU64) {
     visits.fetch_add(count, Ordering::Relaxed);
 }
 
+/// Waits for the judge's word. Forks meanwhile if asked: the main thread's forks differ from the
+/// others' in the C library.
+fn wait_for_stop(fork: bool, words: &Words) {
+    if fork {
+        let stdin = std::io::stdin();
+        let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
+        let pause = Timespec {
+            tv_sec: 0,
+            tv_nsec: 70_000_000,
+        };
+        while rustix::event::poll(&mut fds, Some(&pause)) == Ok(0) {
+            chaos::fork_and_check(words);
+        }
+    }
+    let _ = std::io::stdin().lock().read_line(&mut String::new());
+}
+
 /// Runs until the judge says stop on standard input.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let words: &'static Words = Box::leak(Box::new(Words::new(options)));
@@ -199,8 +220,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
             .enumerate()
             .map(|(index, kind)| scope.spawn(move || chaos::run(*kind, index as u64, words)))
             .collect();
-        let mut line = String::new();
-        let _ = std::io::stdin().lock().read_line(&mut line);
+        wait_for_stop(options.chaos.contains(&Chaos::Fork), words);
         STOP.store(true, Ordering::Relaxed);
         for disturber in disturbers {
             rounds.push(disturber.join().unwrap_or(0));

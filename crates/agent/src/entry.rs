@@ -50,10 +50,26 @@ extern "C" fn constructor() {
     let _ = catch_unwind(start);
 }
 
+/// Programs that change the credentials, namespaces or tracing of one thread and then execute
+/// another program: a thread of ours would make them fail, as the C library and the kernel want all
+/// threads alike (nptl(7), unshare(2)). What they execute has an agent of its own.
+const STEPS_ASIDE: [&str; 15] = [
+    "setpriv", "su", "sudo", "doas", "runuser", "capsh", "newgrp", "sg", "unshare", "nsenter",
+    "bwrap", "chroot", "setsid", "numactl", "env",
+];
+
+fn steps_aside() -> bool {
+    let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    STEPS_ASIDE.contains(&name.trim_end())
+}
+
 fn start() {
     let Some(path) = std::env::var_os(SOCKET_ENV).map(PathBuf::from) else {
         return;
     };
+    if steps_aside() {
+        return;
+    }
     // A panic must not print into the program's output. This is our copy of the standard
     // library, not the program's.
     std::panic::set_hook(Box::new(|_| {}));

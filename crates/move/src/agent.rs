@@ -9,6 +9,9 @@ use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::event::Timespec;
 use rustix::io::Errno;
 use terrace_core::Pid;
 use terrace_proto::Command;
@@ -181,6 +184,18 @@ impl AgentLink {
             each(Report::decode(&words)?);
         }
         Ok(())
+    }
+
+    /// Whether the agent has closed the connection, as it does when its program ends or executes
+    /// another.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        let mut fds = [PollFd::new(&self.channel, PollFlags::RDHUP)];
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|n| n > 0)
     }
 
     /// Readable when reports are there.

@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -20,9 +21,8 @@ pub struct AgentSocket {
 }
 
 impl AgentSocket {
-    /// Opens `agent-<pid>` in the run directory. Programs of other users that are started under
-    /// Terrace may connect (they find the path in their environment); who connects is known by the
-    /// kernel's word.
+    /// Opens `agent-<pid>` in the run directory. Anybody may connect, as a managed program may run
+    /// as any user; who it is is known by the kernel's word, and only managed processes are taken.
     ///
     /// # Errors
     ///
@@ -32,6 +32,8 @@ impl AgentSocket {
         let path = dir.join(format!("agent-{}", std::process::id()));
         let _ = fs::remove_file(&path);
         let listener = Listener::bind(&path)?;
+        // The program may run as another user by the time its agent connects.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
         let flags = rustix::fs::fcntl_getfl(&listener)? | rustix::fs::OFlags::NONBLOCK;
         rustix::fs::fcntl_setfl(&listener, flags)?;
         Ok(Self { listener, path })

@@ -242,7 +242,7 @@ impl Session {
         self.sample_memory(now);
         self.track(now);
         self.take_reports(now);
-        self.take_connections();
+        self.take_connections(now);
         self.serve();
         if self.inventory.active() {
             let (tiers, engine) = (&self.setting.tiers, &mut self.engine);
@@ -311,6 +311,7 @@ impl Session {
         fds.extend(self.socket.as_ref().map(|s| PollFd::new(s, PollFlags::IN)));
         for link in self.machine.links.values() {
             fds.push(PollFd::from_borrowed_fd(link.report_fd(), PollFlags::IN));
+            fds.push(PollFd::from_borrowed_fd(link.socket_fd(), PollFlags::RDHUP));
         }
         let timeout = Timespec::try_from(Duration::from(timeout)).ok();
         match rustix::event::poll(&mut fds, timeout.as_ref()) {

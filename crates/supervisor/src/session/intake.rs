@@ -12,6 +12,7 @@ use terrace_move::agent::AgentLink;
 use terrace_policy::Event;
 use terrace_proto::Notice;
 use terrace_proto::Report;
+use terrace_sys::process::Stat;
 use terrace_track::TrackEvent;
 use terrace_track::Tracker;
 
@@ -67,8 +68,11 @@ impl Session {
                 TrackEvent::Forked { child, .. } => {
                     self.managed.insert(child);
                 }
-                // A new program in an old process: its agent, if any, connects anew.
-                TrackEvent::Execed { pid, .. } => self.forget(now, pid),
+                // A new program in an old process. Its agent may have connected before we read this.
+                TrackEvent::Execed { pid, .. } => {
+                    self.drop_dead_link(now, pid);
+                    self.engine.observe(now, &Event::Gone { pid });
+                }
                 TrackEvent::Exited { pid, .. } => {
                     self.forget(now, pid);
                     self.managed.remove(&pid);
@@ -157,35 +161,50 @@ impl Session {
         }
     }
 
-    pub(super) fn take_connections(&mut self) {
+    pub(super) fn take_connections(&mut self, now: Nanos) {
         let (workers, batch) = (self.options.copy_workers, self.options.batch_pages);
         while let Some(link) = self.socket.as_ref().and_then(|s| s.accept(workers, batch)) {
             match link {
-                Ok(link) => {
-                    if !link.can_transact() {
-                        let why =
-                            std::io::Error::from_raw_os_error(link.hello().errno.cast_signed());
-                        let text = format!(
-                            "process {}: no transactions, move_pages instead: {why}",
-                            link.pid()
-                        );
-                        self.setting.limits.push(text);
-                    }
-                    self.connected(link);
-                }
+                Ok(link) => self.connected(now, link),
                 Err(error) => tracing::warn!("{error:#}"),
             }
         }
+        let pids: Vec<Pid> = self.machine.links.keys().copied().collect();
+        for pid in pids {
+            self.drop_dead_link(now, pid);
+        }
     }
 
-    fn connected(&mut self, link: AgentLink) {
+    fn connected(&mut self, now: Nanos, link: AgentLink) {
         let pid = link.pid();
-        // A process that we do not follow gets no orders, so its agent does nothing.
-        if self.options.follow && !self.managed.contains(&pid) {
+        // Its fork or exec may be in the tracker's ring still.
+        if !self.managed.contains(&pid) && self.options.follow && self.descends(pid) {
             self.add(pid);
         }
-        if self.managed.contains(&pid) {
-            self.machine.links.insert(pid, link);
+        // A process that is not managed gets no orders, so its agent does nothing.
+        if !self.managed.contains(&pid) {
+            return;
+        }
+        if !link.can_transact() {
+            let why = std::io::Error::from_raw_os_error(link.hello().errno.cast_signed());
+            let text = format!("process {pid}: no transactions, move_pages instead: {why}");
+            self.setting.limits.push(text);
+        }
+        self.machine.forget(now, pid, &mut self.engine);
+        self.machine.links.insert(pid, link);
+    }
+
+    /// Whether a managed process is among the ancestors.
+    fn descends(&self, pid: Pid) -> bool {
+        let parent = |pid: &Pid| Stat::read(*pid).ok().map(|stat| stat.parent);
+        std::iter::successors(Some(pid), parent)
+            .take(64)
+            .any(|pid| self.managed.contains(&pid))
+    }
+
+    fn drop_dead_link(&mut self, now: Nanos, pid: Pid) {
+        if self.machine.links.get(&pid).is_some_and(AgentLink::is_gone) {
+            self.machine.forget(now, pid, &mut self.engine);
         }
     }
 

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Terrace in the emulated two-tier machine, end to end: the stress of the transactions, real
+//! programs, crashes, missing permissions. Each test boots the machine; all are ignored unless
+//! asked for (`scripts/test` does) and need the release binaries beside `terrace-lab`.
+//!
+//! `TERRACE_STRESS_SECONDS` sets how long each stress runs, 60 if unset.
+
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+fn bin() -> PathBuf {
+    let lab = Path::new(env!("CARGO_BIN_EXE_terrace-lab"));
+    lab.parent().expect("a file is in a directory").to_owned()
+}
+
+fn guest(script: &str) -> Ran {
+    let machine = Path::new(env!("CARGO_MANIFEST_DIR")).join("../machines/cxl-2tier.toml");
+    let output = Command::new(env!("CARGO_BIN_EXE_terrace-lab"))
+        .args(["run", "--delays", "off", "--timeout", "10m", "--machine"])
+        .arg(machine)
+        .args(["--", "bash", "-c"])
+        .arg(format!(
+            "set -u; export PATH={}:$PATH\n{script}",
+            bin().display()
+        ))
+        .output()
+        .expect("terrace-lab was built for this test");
+    Ran {
+        code: output.status.code(),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+impl Ran {
+    fn good(self) -> String {
+        assert_eq!(
+            self.code,
+            Some(0),
+            "stdout:\n{}\nstderr:\n{}",
+            self.out,
+            self.err
+        );
+        self.out
+    }
+}
+
+/// The number behind `"name":` in JSON that is known to hold it once.
+fn number(json: &str, name: &str) -> u64 {
+    let at = json
+        .find(&format!("\"{name}\":"))
+        .unwrap_or_else(|| panic!("no {name} in {json}"));
+    let digits: String = json[at..]
+        .chars()
+        .skip_while(|c| !c.is_ascii_digit())
+        .take_while(char::is_ascii_digit)
+        .collect();
+    digits.parse().expect("digits")
+}
+
+fn stress(options: &str) {
+    let seconds = std::env::var("TERRACE_STRESS_SECONDS").unwrap_or_else(|_| "60".to_owned());
+    let out = guest(&format!(
+        "terrace-stress words --json --seconds {seconds} {options}"
+    ))
+    .good();
+    println!("{options}: {out}");
+}
+
+#[test]
+#[ignore = "boots the emulated machine"]
+fn no_word_is_lost_in_4k_pages() {
+    stress("--page-size 4k");
+}
+
+#[test]
+#[ignore = "boots the emulated machine"]
+fn no_word_is_lost_in_2m_pages() {
+    // 48 MiB: the fast node has some 110 MiB, and the agent's frames need room as well.
+    stress("--page-size 2m --pages 12");
+}
+
+#[test]
+#[ignore = "boots the emulated machine"]
+fn no_word_is_lost_while_the_program_changes_its_mappings() {
+    stress("--page-size 4k --chaos fork,munmap,mremap,dontneed,mprotect,rw");
+}
+
+#[test]
+#[ignore = "boots the emulated machine"]
+fn no_word_is_lost_when_the_supervisor_is_killed() {
+    stress("--page-size 4k --kill-supervisor");
+}
+
+#[test]
+#[ignore = "boots the emulated machine"]
+fn real_programs_compute_the_same() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let script = format!(
+        "mkdir -p /tmp/w && python3 {0}/make_inputs.py /tmp/w && {0}/real_programs.sh {1} /tmp/w",
+        tests.display(),
+        bin().display()
+    );
+    let out = guest(&script).good();
+    println!("{out}");
+    for program in ["python3", "gcc", "sort", "redis"] {
+        assert!(out.contains(&format!("same {program} ")), "{out}");
+    }
+}
+
+const SMALL: &str = "terrace-bench nomad-small-read --fast-free 60M --place slow";
+
+#[test]
+#[ignore = "boots the emulated machine"]
+fn a_run_promotes_and_puts_everything_back() {
+    let out = guest(&format!(
+        "echo 1 > /proc/sys/kernel/numa_balancing
+         cat /sys/kernel/debug/sched/numa_balancing/* > /tmp/before
+         terrace run --stats=/tmp/s -- {SMALL} --seconds 12s > /tmp/out || exit 1
+         cat /sys/kernel/debug/sched/numa_balancing/* | cmp - /tmp/before || exit 2
+         [ $(cat /proc/sys/kernel/numa_balancing) = 1 ] || exit 3
+         [ -z \"$(ls /run/terrace | grep -v '^settings')\" ] || exit 4
+         cat /tmp/s"
+    ))
+    .good();
+    assert!(number(&out, "promoted_pages") > 3000, "{out}");
+    assert!(number(&out, "tpm_committed") > 3000, "{out}");
+    // The books: what was ordered has ended one way or another.
+    let ended: u64 = [
+        "promoted_pages",
+        "demoted_pages",
+        "tpm_aborted",
+        "refused_busy",
+        "refused_no_memory",
+        "lost",
+    ]
+    .iter()
+    .map(|name| number(&out, name))
+    .sum();
+    assert_eq!(number(&out, "ordered"), ended, "{out}");
+}
+
+#[test]
+#[ignore = "boots the emulated machine"]
+fn a_killed_supervisor_leaves_the_program_alone_and_the_doctor_restores() {
+    let out = guest(&format!(
+        "echo 1 > /proc/sys/kernel/numa_balancing
+         terrace run -- {SMALL} --seconds 16s > /tmp/out & sup=$!
+         sleep 8; kill -KILL $(pgrep -x terrace)
+         wait $sup
+         echo \"balancing $(cat /proc/sys/kernel/numa_balancing)\"
+         terrace doctor | grep '^changed'
+         terrace doctor --restore
+         echo \"balancing $(cat /proc/sys/kernel/numa_balancing)\"
+         while pgrep -x terrace-bench > /dev/null; do sleep 0.2; done
+         cat /tmp/out | tail -1"
+    ))
+    .good();
+    assert!(
+        out.contains("changed  kernel settings left by a supervisor that crashed"),
+        "{out}"
+    );
+    assert!(out.trim_end().contains("balancing 1"), "{out}");
+    assert!(
+        out.contains("\"wrong\":[]"),
+        "the program did not finish well: {out}"
+    );
+}
+
+#[test]
+#[ignore = "boots the emulated machine"]
+fn attach_promotes_a_running_program_by_move_pages() {
+    let out = guest(&format!(
+        "{SMALL} --seconds 20s > /tmp/out & bench=$!
+         until grep -q ready /tmp/out; do sleep 0.1; done
+         timeout 12 terrace attach --stats=/tmp/s $bench
+         wait $bench || exit 1
+         cat /tmp/s"
+    ))
+    .good();
+    assert!(number(&out, "ordinary_moves") > 3000, "{out}");
+    assert_eq!(number(&out, "tpm_committed"), 0, "{out}");
+}
+
+#[test]
+#[ignore = "boots the emulated machine"]
+fn without_userfaultfd_pages_go_by_move_pages_and_the_user_is_told() {
+    let out = guest(&format!(
+        "rm -f /dev/userfaultfd; echo 0 > /proc/sys/vm/unprivileged_userfaultfd
+         terrace run --stats=/tmp/s -- setpriv --bounding-set -sys_ptrace --inh-caps -sys_ptrace \
+           --reuid 65534 --clear-groups {SMALL} --seconds 12s > /tmp/out || exit 1
+         cat /tmp/s"
+    ))
+    .good();
+    assert!(
+        out.contains("no transactions, move_pages instead: Operation not permitted"),
+        "{out}"
+    );
+    assert!(number(&out, "ordinary_moves") > 3000, "{out}");
+}
+
+#[test]
+#[ignore = "boots the emulated machine"]
+fn without_permission_the_program_runs_and_the_user_is_told() {
+    let out = guest(
+        "chmod 1777 /tmp; setpriv --reuid 65534 --regid 65534 --clear-groups \
+           terrace run --stats -- sh -c 'echo ran; exit 3'; echo code $?",
+    );
+    assert!(out.out.contains("ran\ncode 3"), "{} {}", out.out, out.err);
+    assert!(
+        out.err.contains("no hint faults, nothing will be promoted"),
+        "{}",
+        out.err
+    );
+}
+
+#[test]
+#[ignore = "boots the emulated machine"]
+fn children_are_followed_unless_told_otherwise() {
+    let run = |option: &str| {
+        let script = format!(
+            "terrace run {option} --stats=/tmp/s -- sh -c '{SMALL} --seconds 12s; true' > /tmp/out; cat /tmp/s"
+        );
+        number(&guest(&script).good(), "promoted_pages")
+    };
+    assert!(run("") > 3000);
+    assert_eq!(run("--no-follow"), 0);
+}

@@ -170,7 +170,10 @@ impl Heard {
         let line = match line {
             GuestLine::Workload(line) => line,
             GuestLine::Note(text) => return Some(text.clone()),
-            GuestLine::Sized(_) | GuestLine::Moves(_) | GuestLine::Failed(_) => return None,
+            GuestLine::Sized(_)
+            | GuestLine::Moves(_)
+            | GuestLine::Terrace(_)
+            | GuestLine::Failed(_) => return None,
         };
         match line {
             Line::Ready(ready) => Some(format!(
@@ -281,6 +284,7 @@ fn record(
         match line {
             GuestLine::Sized(bytes) => record.fast_free_bytes = Some(*bytes),
             GuestLine::Moves(counted) => moves = Some(*counted),
+            GuestLine::Terrace(status) => record.terrace = Some(status.clone()),
             GuestLine::Failed(why) => record.failed = Some(why.clone()),
             GuestLine::Workload(_) | GuestLine::Note(_) => {}
         }

@@ -43,6 +43,8 @@ pub enum GuestLine {
     Workload(Line),
     /// What the system did.
     Moves(Moves),
+    /// All that Terrace counted, as `terrace run --stats` wrote it.
+    Terrace(serde_json::Value),
     /// Progress, for people.
     Note(String),
     /// The run is void, or memory was wrong.
@@ -100,6 +102,9 @@ pub struct RunRecord {
     pub kernel: String,
     /// Share of the host's processors that others used meanwhile; rates are only good when small.
     pub host_busy_ratio: Option<f64>,
+    /// All that Terrace counted, as `terrace run --stats` wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terrace: Option<serde_json::Value>,
     /// The time series.
     pub series: Vec<Point>,
 }
@@ -119,6 +124,7 @@ impl RunRecord {
             fast_free_bytes: None,
             kernel: String::new(),
             host_busy_ratio: None,
+            terrace: None,
             series: Vec::new(),
         }
     }

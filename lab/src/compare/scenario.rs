@@ -71,7 +71,11 @@ fn run(setting: &Setting) -> anyhow::Result<()> {
     };
     let moves = steering.moves();
     result?;
-    say(&GuestLine::Moves(moves?));
+    let (moves, terrace) = moves?;
+    say(&GuestLine::Moves(moves));
+    if let Some(status) = terrace {
+        say(&GuestLine::Terrace(status));
+    }
     Ok(())
 }
 

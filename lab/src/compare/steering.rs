@@ -84,20 +84,26 @@ impl Steering {
         }
     }
 
-    /// What the system counted; to be asked when the workload has ended.
-    pub(super) fn moves(&self) -> anyhow::Result<Moves> {
+    /// What the system counted, and all of it where that is Terrace; to be asked when the workload
+    /// has ended.
+    pub(super) fn moves(&self) -> anyhow::Result<(Moves, Option<serde_json::Value>)> {
         if self.system == System::Nomad {
-            let text = fs::read_to_string(&self.stats)
-                .with_context(|| format!("Cannot read {}", self.stats.display()))?;
-            return terrace_moves(&text)
-                .with_context(|| format!("No statistics in {}", self.stats.display()));
+            let path = self.stats.display();
+            let text =
+                fs::read_to_string(&self.stats).with_context(|| format!("Cannot read {path}"))?;
+            let status =
+                serde_json::from_str(&text).with_context(|| format!("{path} is not JSON"))?;
+            let moves =
+                terrace_moves(&status).with_context(|| format!("{path} lacks a counter"))?;
+            return Ok((moves, Some(status)));
         }
         let now = kernel_moves()?;
-        Ok(Moves {
+        let moves = Moves {
             promoted_pages: now.promoted_pages - self.before.promoted_pages,
             demoted_pages: now.demoted_pages - self.before.demoted_pages,
             ..Moves::default()
-        })
+        };
+        Ok((moves, None))
     }
 }
 
@@ -128,8 +134,7 @@ fn vmstat_moves(vmstat: &str) -> Moves {
 }
 
 /// The counters in what `terrace run --stats=FILE` wrote.
-fn terrace_moves(text: &str) -> Option<Moves> {
-    let status: serde_json::Value = serde_json::from_str(text).ok()?;
+fn terrace_moves(status: &serde_json::Value) -> Option<Moves> {
     let stats = status.get("stats")?;
     let count = |name: &str| stats.get(name)?.as_u64();
     Some(Moves {
@@ -155,11 +160,13 @@ mod tests {
 
     #[test]
     fn terrace_s_counters() {
-        let text = r#"{"policy":"nomad","stats":{"promoted_pages":5,"demoted_pages":4,
-            "tpm_committed":3,"tpm_aborted":2,"shadow_hits":1,"hint_faults":9}}"#;
-        let moves = terrace_moves(text).unwrap();
+        let status = serde_json::json!({"policy": "nomad", "stats": {
+            "promoted_pages": 5, "demoted_pages": 4, "tpm_committed": 3, "tpm_aborted": 2,
+            "shadow_hits": 1, "hint_faults": 9}});
+        let moves = terrace_moves(&status).unwrap();
         assert_eq!((moves.promoted_pages, moves.shadow_hits), (5, 1));
-        assert_eq!(terrace_moves("{}"), None);
-        assert_eq!(terrace_moves(r#"{"stats":{"promoted_pages":1}}"#), None);
+        assert_eq!(terrace_moves(&serde_json::json!({})), None);
+        let partial = serde_json::json!({"stats": {"promoted_pages": 1}});
+        assert_eq!(terrace_moves(&partial), None);
     }
 }

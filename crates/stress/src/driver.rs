@@ -33,7 +33,7 @@ use crate::options::DriveOptions;
 use crate::options::WORDS_BASE;
 
 /// Commands that may wait for their answer at a time.
-const WINDOW: usize = 256;
+pub(crate) const WINDOW: usize = 256;
 /// Longest run of neighbouring pages in one go.
 const RUN_MAX: u64 = 24;
 
@@ -63,6 +63,7 @@ pub(crate) struct Counts {
     pub(crate) inaccessible_ns_max: u64,
     pub(crate) placed: u64,
     pub(crate) misplaced: u64,
+    pub(crate) costs: Vec<String>,
 }
 
 /// A small generator: the same run every time would find the same races.
@@ -87,19 +88,19 @@ impl Random {
     }
 }
 
-struct Driver<'a> {
-    options: &'a DriveOptions,
-    link: Link,
+pub(crate) struct Driver<'a> {
+    pub(crate) options: &'a DriveOptions,
+    pub(crate) link: Link,
     random: Random,
-    waiting: BTreeMap<u64, Op>,
+    pub(crate) waiting: BTreeMap<u64, Op>,
     next_seq: u64,
-    counts: Counts,
-    times: Vec<u64>,
-    fast: NodeId,
-    slow: NodeId,
+    pub(crate) counts: Counts,
+    pub(crate) times: Vec<u64>,
+    pub(crate) fast: NodeId,
+    pub(crate) slow: NodeId,
     anywhere: Vec<(u64, u64)>,
     /// Pages of the last round that the agent said it moved.
-    moved: Vec<u64>,
+    pub(crate) moved: Vec<u64>,
 }
 
 pub(crate) fn run(options: &DriveOptions) -> anyhow::Result<()> {
@@ -126,9 +127,13 @@ pub(crate) fn run(options: &DriveOptions) -> anyhow::Result<()> {
     };
     // The judge says when the victim is ready.
     std::io::stdin().read_line(&mut String::new())?;
-    driver.storm()?;
-    driver.settle()?;
-    if driver.fast != driver.slow {
+    if options.cost {
+        crate::cost::measure(&mut driver)?;
+    } else {
+        driver.storm()?;
+        driver.settle()?;
+    }
+    if driver.fast != driver.slow && options.placement && !options.cost {
         driver.check_placement()?;
     }
     driver.finish();
@@ -243,7 +248,7 @@ impl Driver<'_> {
         }
     }
 
-    fn order(&mut self, op: Op, addr: u64, size: PageSize) {
+    pub(crate) fn order(&mut self, op: Op, addr: u64, size: PageSize) {
         let command = Command {
             seq: self.next_seq,
             op,
@@ -346,7 +351,7 @@ impl Driver<'_> {
     }
 
     /// Waits until every command is answered.
-    fn settle(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn settle(&mut self) -> anyhow::Result<()> {
         let begun = Instant::now();
         self.order(Op::Ping, 0, PageSize::Base4K);
         while !self.waiting.is_empty() {
@@ -402,7 +407,7 @@ impl Driver<'_> {
         Ok(())
     }
 
-    fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         self.times.sort_unstable();
         let at = |share: usize| {
             let index = self.times.len().saturating_sub(1) * share / 100;

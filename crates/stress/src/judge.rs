@@ -166,16 +166,24 @@ fn drive_command(own: &Path, options: &Options, socket: &Path) -> Command {
     if options.everywhere {
         command.arg("--everywhere");
     }
+    // What a forked child shares is copied by the kernel, to wherever it likes.
+    if options.chaos.is_empty() && !options.everywhere {
+        command.arg("--placement");
+    }
+    if options.cost {
+        command.arg("--cost");
+    }
     command
 }
 
 fn victim_command(own: &Path, options: &Options, socket: &Path, agent: &Path) -> Command {
+    let threads = if options.cost { 0 } else { options.threads };
     let mut command = Command::new(own);
     command
         .arg("victim")
         .args(["--page-size", options.page_size.name()])
         .args(["--pages", &options.page_count().to_string()])
-        .args(["--threads", &options.threads.to_string()])
+        .args(["--threads", &threads.to_string()])
         .env(SOCKET_ENV, socket)
         .env("LD_PRELOAD", agent);
     let names: Vec<String> = options
@@ -205,6 +213,12 @@ fn report(options: &Options, counts: Option<&Counts>, verdict: &str) -> anyhow::
         return Ok(());
     }
     println!("{verdict}");
+    for cost in &counts.costs {
+        println!("{cost}");
+    }
+    if options.cost {
+        return Ok(());
+    }
     println!(
         "{:.0} s: committed {} aborted {} shadow hits {} exchanged {} stale caught {} busy {}",
         counts.seconds,

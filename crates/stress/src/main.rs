@@ -6,6 +6,7 @@
 //! this one, which starts both and judges. The first wrong word ends it with exit code 1.
 
 mod chaos;
+mod cost;
 mod driver;
 mod judge;
 mod link;

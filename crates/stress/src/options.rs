@@ -48,7 +48,7 @@ pub(crate) struct Options {
     #[arg(long, default_value = "4k")]
     pub(crate) page_size: PageArg,
     /// Threads that write and read.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=8))]
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(0..=8))]
     pub(crate) threads: u64,
     /// Pages of the area (default: 2048 of 4 KiB, 32 of 2 MiB).
     #[arg(long)]
@@ -77,6 +77,9 @@ pub(crate) struct Options {
     /// Without `CAP_SYS_PTRACE`'s fork events: quiesce by pthread_atfork.
     #[arg(long)]
     pub(crate) no_fork_events: bool,
+    /// Instead of a storm: what each kind of move costs a page, the program being idle.
+    #[arg(long)]
+    pub(crate) cost: bool,
     /// Print the counts as JSON.
     #[arg(long)]
     pub(crate) json: bool,
@@ -96,6 +99,11 @@ pub(crate) struct DriveOptions {
     pub(crate) chaos_areas: u64,
     #[arg(long)]
     pub(crate) everywhere: bool,
+    #[arg(long)]
+    pub(crate) cost: bool,
+    /// Nothing else moves the pages: they must be where the agent said.
+    #[arg(long)]
+    pub(crate) placement: bool,
     #[arg(long)]
     pub(crate) workers: u32,
     #[arg(long)]

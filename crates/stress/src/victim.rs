@@ -100,7 +100,7 @@ impl Words {
             threads: options.threads,
             expected: (0..count).map(|_| AtomicU64::new(1)).collect(),
         };
-        for thread in 0..words.threads {
+        for thread in 0..words.threads.max(1) {
             for page in 0..pages {
                 for spot in 0..SPOTS {
                     words.at(thread, page, spot).store(1, Ordering::Relaxed);

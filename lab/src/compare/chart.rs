@@ -102,6 +102,7 @@ pub(super) fn draw(
         let font = ("sans-serif", format.text).into_font().color(&INK);
         let mut chart = ChartBuilder::on(&area)
             .margin(4)
+            .margin_top(10)
             .margin_right(14)
             .x_label_area_size(28)
             .y_label_area_size(54)

@@ -35,6 +35,15 @@ pub fn render(title: &str, records: &[RunRecord]) -> anyhow::Result<String> {
     if let Some(kernel) = records.iter().map(|r| &r.kernel).find(|k| !k.is_empty()) {
         writeln!(out, "<p>Kernel {}.</p>", escape(kernel))?;
     }
+    let busiest = records.iter().filter_map(|r| r.host_busy_ratio);
+    let busiest = busiest.fold(0.0, f64::max) * 100.0;
+    if busiest > 10.0 {
+        writeln!(
+            out,
+            "<p class=\"bad\">Other programs used up to {busiest:.0} % of the host during a run; \
+             these rates are not those of an idle host.</p>"
+        )?;
+    }
     let mut workloads: Vec<&str> = records.iter().map(|r| r.workload.as_str()).collect();
     workloads.dedup();
     for workload in workloads {
@@ -129,6 +138,18 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_busy_host_is_mentioned() {
+        let mut record = RunRecord::failed("gups", System::None, String::new());
+        assert!(
+            !render("t", &[record.clone()])
+                .unwrap()
+                .contains("Other programs")
+        );
+        record.host_busy_ratio = Some(0.4);
+        assert!(render("t", &[record]).unwrap().contains("up to 40 %"));
+    }
 
     #[test]
     fn the_page_stands_alone_and_says_what_failed() {

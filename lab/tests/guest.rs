@@ -104,7 +104,7 @@ fn no_word_is_lost_when_the_supervisor_is_killed() {
 fn real_programs_compute_the_same() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     let script = format!(
-        "mkdir -p /tmp/w && python3 {0}/make_inputs.py /tmp/w && {0}/real_programs.sh {1} /tmp/w",
+        "mkdir -p /tmp/w && /usr/bin/python3 {0}/make_inputs.py /tmp/w && {0}/real_programs.sh {1} /tmp/w",
         tests.display(),
         bin().display()
     );

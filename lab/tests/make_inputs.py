@@ -9,7 +9,7 @@ with open(f"{directory}/lines.txt", "w") as out:
     for _ in range(100 * 10**6 // 4000):
         out.write("\n".join(f"{source.getrandbits(128):032x} padding" for _ in range(100)) + "\n")
 with open(f"{directory}/big.c", "w") as out:
-    for n in range(1500):
+    for n in range(250):
         out.write(
             f"int f{n}(int a, int b) {{ int s = {n}; for (int i = a; i < b; i++) "
             f"s = s * 31 + (i ^ {source.getrandbits(16)}) % (a + 7); "

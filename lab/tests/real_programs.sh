@@ -10,7 +10,7 @@ failed=0
 promoted=0
 
 hog_start() {
-  numactl --membind=0 python3 -c '
+  numactl --membind=0 /usr/bin/python3 -c '
 import mmap, sys, time
 m = mmap.mmap(-1, int(sys.argv[1]) << 20)
 for i in range(0, len(m), 4096): m[i] = 1
@@ -29,7 +29,7 @@ compare() {
   local code=0
   "$bin/terrace" run --stats="$work/$name.json" -- "$@" > "$work/$name.tiered" || code=$?
   wait "$killer" 2>/dev/null || true; hog_stop
-  local n; n=$(python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["stats"]["promoted_pages"])' "$work/$name.json")
+  local n; n=$(/usr/bin/python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["stats"]["promoted_pages"])' "$work/$name.json")
   promoted=$((promoted + n))
   if [ "$code" = "$plain" ] && cmp -s "$work/$name.plain" "$work/$name.tiered"; then
     echo "same $name promoted $n"
@@ -42,9 +42,9 @@ python_program='
 import hashlib
 h = hashlib.sha256()
 d = {}
-for i in range(250000):
+for i in range(60000):
     d[f"key-{i}"] = [i, str(i * i), (i, i + 1)]
-for turn in range(12):
+for turn in range(10):
     for k in list(d)[turn::7]:
         d[k].append(turn)
     for k, v in d.items():
@@ -52,7 +52,7 @@ for turn in range(12):
     h.update(repr(sorted(d.items())[turn::97]).encode())
 print(h.hexdigest(), sum(len(v) for v in d.values()))
 '
-compare python3 env PYTHONHASHSEED=1 python3 -c "$python_program"
+compare python3 env PYTHONHASHSEED=1 /usr/bin/python3 -c "$python_program"
 compare gcc sh -c "gcc -O2 -S -o - $work/big.c | sha256sum"
 compare sort sh -c "sort -S 150M --parallel=2 $work/lines.txt | sha256sum"
 
@@ -63,7 +63,7 @@ redis_round() { # prefix command...: digest after a fixed load
   until redis-cli -s "$sock" ping 2>/dev/null | grep -q PONG; do sleep 0.2; done
   redis-cli -s "$sock" debug populate 60000 key 1000 > /dev/null
   [ -n "${hog:-}" ] && kill "$hog" 2>/dev/null
-  python3 - "$sock" <<'PY'
+  /usr/bin/python3 - "$sock" <<'PY'
 import random, socket, sys
 s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); f = s.makefile("rb")
 r = random.Random(7)
@@ -88,7 +88,7 @@ plain=$(redis_round env)
 hog_start
 tiered=$(redis_round "$bin/terrace" run --stats="$work/redis.json" --)
 hog_stop
-n=$(python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["stats"]["promoted_pages"])' "$work/redis.json")
+n=$(/usr/bin/python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["stats"]["promoted_pages"])' "$work/redis.json")
 promoted=$((promoted + n))
 if [ -n "$plain" ] && [ "$plain" = "$tiered" ]; then echo "same redis promoted $n digest $plain"
 else echo "DIFFERENT redis: $plain and $tiered, promoted $n"; failed=1; fi

@@ -44,6 +44,8 @@ pub(crate) struct Options {
     pub(crate) batch_pages: usize,
     /// Compare shadows with their pages before they count. Only a test takes this out.
     pub(crate) verify: bool,
+    /// Base pages too go by the transaction that compares. Only a test wants that.
+    pub(crate) compare_base: bool,
 }
 
 /// An answer to a fault that the kernel could not take yet, because mappings were changing.

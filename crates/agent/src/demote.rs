@@ -38,6 +38,7 @@ impl Agent {
             self.commit(chunk);
             for item in chunk.iter_mut().filter(|item| item.onto_shadow) {
                 item.onto_shadow = false;
+                item.certain = false;
                 // It was not equal after all, and nothing happened: by copy, then.
                 if item.outcome == Some(Outcome::Dirtied) {
                     item.outcome = None;
@@ -78,5 +79,6 @@ impl Agent {
         item.staged = Some(shadow.frame.addr);
         item.old_node = shadow.page_node;
         item.onto_shadow = true;
+        item.certain = shadow.certain || !self.options.verify;
     }
 }

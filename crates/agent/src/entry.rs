@@ -159,6 +159,7 @@ fn serve(layout: &'static Layout, kernel: Kernel, connection: Connection) -> Res
     let options = Options {
         batch_pages: usize::try_from(welcome.batch_pages.clamp(1, BATCH_MAX)).unwrap_or(1),
         verify: !switches::SKIP_VERIFY.is_on(),
+        compare_base: switches::COMPARE_BASE.is_on(),
     };
     let quiesce = !kernel.reports_forks();
     let owned = Box::into_raw(Box::new(Agent::new(kernel, layout, reports, options)?));

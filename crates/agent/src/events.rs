@@ -62,7 +62,12 @@ impl Agent {
         for answer in std::mem::take(&mut state.pending) {
             match answer {
                 Answer::Fill(addr) => self.fill(state, addr),
-                Answer::Unprotect(start, len) => self.unprotect(state, start, len),
+                Answer::Unprotect(start, len) => {
+                    // What was begun in the range since counts on its protection.
+                    state.pages.disturb(start, start.saturating_add(len));
+                    self.drop_shadows(state, start, start.saturating_add(len));
+                    self.unprotect(state, start, len);
+                }
             }
         }
         !state.pending.is_empty()

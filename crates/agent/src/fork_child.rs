@@ -42,7 +42,7 @@ fn settle(child: &Uffd, mut holes: Vec<Hole>, depth: u32) {
     while let Some(hole) = holes.last().copied() {
         // SAFETY: the content is a present frame of ours, held as long as the page is out, which
         // the lock of our caller ensures; the destination is in another process.
-        match unsafe { child.copy(hole.addr, hole.content, hole.len) } {
+        match unsafe { child.copy(hole.addr, hole.content, hole.len, false) } {
             Ok(filled) if filled.stop == Some(Stop::Again) => {
                 advance(&mut holes, filled.bytes);
                 follow(child, &mut holes, depth);

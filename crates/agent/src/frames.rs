@@ -27,8 +27,10 @@ use crate::layout::NODES;
 use crate::layout::Zone;
 use crate::memory::size_index;
 
-/// Frames kept for reuse, by size.
-const POOL_MAX: [usize; 2] = [128, 2];
+/// Frames kept for reuse, by size: what a base page is copied to comes from the kernel.
+const POOL_MAX: [usize; 2] = [0, 2];
+/// Frames that wait to be dropped together.
+const BURY_AT: usize = 64;
 /// Bytes made usable at a time.
 const GROW: u64 = 4 << 20;
 
@@ -99,6 +101,8 @@ struct Sized {
     pools: BTreeMap<NodeId, Vec<u64>>,
     trash: Zone,
     trashed: u64,
+    /// Slots with a page that is to be dropped, together with others.
+    dead: Vec<u64>,
 }
 
 /// The agent's frames.
@@ -127,6 +131,7 @@ impl Frames {
                 pools: BTreeMap::new(),
                 trash,
                 trashed: 0,
+                dead: Vec::new(),
             })
         };
         Ok(Self {
@@ -241,8 +246,54 @@ impl Frames {
         let pool = sized.pools.entry(frame.node).or_default();
         if pool.len() < POOL_MAX[size_index(size)] {
             pool.push(frame.addr);
+        } else if sized.slots.zone.contains(frame.addr) {
+            self.bury(size, [frame.addr]);
         } else {
             self.drop_frame(size, frame.addr);
+        }
+    }
+
+    /// The slots' frames are not needed any more and give their memory back, many at a time.
+    pub(crate) fn bury(&mut self, size: PageSize, slots: impl IntoIterator<Item = u64>) {
+        let sized = self.sized(size);
+        sized.dead.extend(slots);
+        if sized.dead.len() >= BURY_AT {
+            self.bury_dead(size);
+        }
+    }
+
+    fn bury_dead(&mut self, size: PageSize) {
+        let sized = &mut self.sizes[size_index(size)];
+        let bytes = size.bytes();
+        let mut dead = std::mem::take(&mut sized.dead);
+        dead.sort_unstable();
+        let mut at = 0;
+        while let Some(first) = dead.get(at).copied() {
+            let room = (sized.trash.len - sized.trashed) / bytes;
+            if room == 0 {
+                sized.empty_trash();
+                if sized.trashed > 0 {
+                    break;
+                }
+                continue;
+            }
+            let run = (0..room)
+                .zip(dead.get(at..).unwrap_or_default())
+                .take_while(|(n, addr)| **addr == first + n * bytes)
+                .count() as u64;
+            let to = sized.trash.start + sized.trashed;
+            // SAFETY: both are addresses of ours that nothing refers to.
+            let moved = unsafe {
+                self.trash_uffd
+                    .move_pages(to, first, run * bytes, DONT_WAKE)
+            };
+            let gone = moved.map_or(0, |moved| moved.bytes / bytes);
+            sized.trashed += gone * bytes;
+            for n in 0..gone {
+                sized.slots.give(first + n * bytes);
+            }
+            // A page that does not move away is lost with its slot until the program ends.
+            at += usize::try_from(gone.max(1)).unwrap_or(1);
         }
     }
 
@@ -285,6 +336,7 @@ impl Frames {
             for addr in surplus {
                 self.drop_frame(size, addr);
             }
+            self.bury_dead(size);
             self.sized(size).empty_trash();
         }
     }

@@ -17,8 +17,6 @@ use crate::clock;
 const TICK_NS: i64 = 100_000_000;
 /// How often pooled frames are trimmed, ns.
 const TRIM_EVERY: u64 = 1_000_000_000;
-/// Frames of each node and size that stay pooled.
-const TRIM_TO: usize = 32;
 
 /// Runs until the supervisor is gone or a worker has failed.
 pub(crate) fn run(agent: &Agent, socket: &Channel) {
@@ -38,7 +36,7 @@ pub(crate) fn run(agent: &Agent, socket: &Channel) {
         if clock::now() >= next_trim {
             next_trim = clock::now() + TRIM_EVERY;
             let mut state = agent.state.lock();
-            state.frames.trim(TRIM_TO);
+            state.frames.trim(0);
             told = tell_faults(agent, &state, told);
         }
     }
@@ -89,7 +87,7 @@ pub(crate) fn see_workers_off(agent: &Agent) {
     let left: Vec<_> = state.pages.out().collect();
     for (addr, len, content) in left {
         // SAFETY: the content is a present frame or buffer of ours; the page's address is empty.
-        while let Ok(filled) = unsafe { agent.uffd.copy(addr, content, len) } {
+        while let Ok(filled) = unsafe { agent.uffd.copy(addr, content, len, false) } {
             if filled.stop != Some(terrace_sys::uffd::Stop::Again) || filled.bytes > 0 {
                 break;
             }

@@ -18,6 +18,8 @@ pub(crate) struct Item {
     pub(crate) size: PageSize,
     pub(crate) node: NodeId,
     pub(crate) keep_shadow: bool,
+    /// The frame in `staged` is equal to the page for certain.
+    pub(crate) certain: bool,
     /// The frame in `staged` is the page's shadow.
     pub(crate) onto_shadow: bool,
     /// Where the page is now.
@@ -59,6 +61,7 @@ impl Item {
             size,
             node,
             keep_shadow,
+            certain: false,
             onto_shadow: false,
             old_node: node,
             id: None,

@@ -153,7 +153,8 @@ impl Layout {
         self.commit(self.stacks)?;
         // The C library keeps its records of the threads on their stacks, linked to each other and
         // to the main thread's; a forked child walks them.
-        self.reservation.inherit(self.stacks.start - self.start(), self.stacks.len)
+        self.reservation
+            .inherit(self.stacks.start - self.start(), self.stacks.len)
     }
 
     /// First byte of it all.

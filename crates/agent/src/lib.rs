@@ -18,6 +18,7 @@
 //! * start and end: [`entry`], [`handler`], [`thread`].
 
 mod agent;
+mod base;
 mod clock;
 mod demote;
 mod doomed;

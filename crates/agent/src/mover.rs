@@ -133,7 +133,7 @@ impl Agent {
                 return PutBack::Dropped;
             };
             // SAFETY: `from` is a present frame of ours, and the page's address is empty.
-            let copied = unsafe { self.uffd.copy(addr + done, from + done, end - done) };
+            let copied = unsafe { self.uffd.copy(addr + done, from + done, end - done, false) };
             let Ok(filled) = copied else {
                 return PutBack::Dropped;
             };
@@ -250,6 +250,11 @@ fn mark_in_up_to(state: &mut State, item: &Item, done: u64) {
     {
         *from = done;
     }
+}
+
+/// Notes that all of the page is in again.
+pub(crate) fn mark_in(state: &mut State, item: &Item) {
+    mark_in_up_to(state, item, item.bytes());
 }
 
 /// Which part of the page is out.

@@ -52,6 +52,8 @@ pub(crate) struct EntryId(usize);
 pub(crate) struct Shadow {
     pub(crate) frame: Frame,
     pub(crate) size: PageSize,
+    /// Nobody can have written its page unseen, so it need not be compared.
+    pub(crate) certain: bool,
     /// The node its page was promoted to.
     pub(crate) page_node: NodeId,
     born: u64,
@@ -130,6 +132,15 @@ impl Pages {
         self.by_addr.get(&key).copied().map(EntryId)
     }
 
+    /// The pages of the range lose their protection: transactions that count on it are aborted.
+    pub(crate) fn disturb(&mut self, start: u64, end: u64) {
+        for entry in self.entries.iter_mut().flatten() {
+            if entry.addr < end && entry.addr + entry.size.bytes() > start {
+                entry.dirty = true;
+            }
+        }
+    }
+
     /// The program gave the range back: its transactions are dead, its addresses free.
     pub(crate) fn kill(&mut self, start: u64, end: u64) {
         while let Some(id) = self.entry_over(start, end) {
@@ -179,6 +190,7 @@ impl Pages {
         size: PageSize,
         frame: Frame,
         page_node: NodeId,
+        certain: bool,
     ) {
         self.births += 1;
         let born = self.births;
@@ -186,6 +198,7 @@ impl Pages {
             frame,
             size,
             page_node,
+            certain,
             born,
         };
         self.shadows.insert(addr, shadow);
@@ -287,10 +300,10 @@ mod tests {
     fn oldest_shadows_go_first_and_replaced_ones_are_not_counted() {
         let mut pages = Pages::default();
         for n in 0..5 {
-            pages.add_shadow(n * 4096, K4, frame(n), NodeId(0));
+            pages.add_shadow(n * 4096, K4, frame(n), NodeId(0), true);
         }
         assert_eq!(pages.take_shadow_over(0, 1).map(|(a, _)| a), Some(0));
-        pages.add_shadow(0, K4, frame(9), NodeId(0));
+        pages.add_shadow(0, K4, frame(9), NodeId(0), true);
         let order: Vec<_> = std::iter::from_fn(|| pages.take_oldest_shadow())
             .map(|(_, s)| s.frame.addr)
             .collect();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A worker's own buffer, to look at the program's pages without touching them.
 
+use terrace_core::NodeId;
 use terrace_sys::self_memory;
 use terrace_sys::self_memory::Piece;
 
@@ -12,12 +13,15 @@ const BYTES: u64 = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct Scratch {
     words: Vec<u64>,
+    /// The node this worker allocates from.
+    pub(crate) node: Option<NodeId>,
 }
 
 impl Scratch {
     pub(crate) fn new() -> Self {
         Self {
             words: vec![0; usize::try_from(BYTES / 8).unwrap_or(0)],
+            node: None,
         }
     }
 

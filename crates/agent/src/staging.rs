@@ -18,6 +18,9 @@ use crate::agent::Agent;
 use crate::agent::frame;
 use crate::item::Item;
 
+/// Pages so near each other, in bytes, are looked at in one call.
+const NEAR: u64 = 64 << 10;
+
 impl Agent {
     /// Ends items whose page is not there, is at its target, or is not of the size said.
     pub(crate) fn look(&self, items: &mut [Item]) {
@@ -34,14 +37,45 @@ impl Agent {
                     item.old_node = node;
                     if self.many_nodes && node == item.node {
                         item.outcome = Some(Outcome::Done);
-                    } else if !self.has_size(item) {
-                        item.outcome = Some(Outcome::NotManaged);
                     }
                 }
                 PageStatus::Busy => item.outcome = Some(Outcome::Busy),
                 // Never touched, on a swap device, or the page of zeros: nothing to gain.
                 _ => item.outcome = Some(Outcome::Gone),
             }
+        }
+        self.look_at_sizes(items);
+    }
+
+    /// One look at the page tables for items that lie near each other.
+    fn look_at_sizes(&self, items: &mut [Item]) {
+        let mut at = 0;
+        while at < items.len() {
+            let start = items[at].addr;
+            let mut end = items[at].end();
+            let mut behind = at + 1;
+            while let Some(next) = items.get(behind)
+                && next.addr >= start
+                && next.addr <= end + NEAR
+            {
+                end = end.max(next.end());
+                behind += 1;
+            }
+            let group = &mut items[at..behind];
+            let mut fits = vec![false; group.len()];
+            let seen = self.pagemap.scan(start, end, |run| {
+                for (item, fit) in group.iter().zip(&mut fits) {
+                    let inside = run.start <= item.addr && item.addr < run.end;
+                    let PageKind { huge, zero, .. } = run.kind;
+                    *fit |= inside && !zero && huge == (item.size == PageSize::Huge2M);
+                }
+            });
+            for (item, fit) in group.iter_mut().zip(fits) {
+                if item.is_open() && (!fit || seen.is_err()) {
+                    item.outcome = Some(Outcome::NotManaged);
+                }
+            }
+            at = behind;
         }
     }
 

@@ -30,6 +30,7 @@ use crate::memory;
 use crate::mover::PageMove;
 use crate::mover::PutBack;
 use crate::mover::current;
+use crate::mover::mark_in;
 use crate::mover::mark_out;
 use crate::mover::refusal;
 use crate::pages::Stage;
@@ -37,10 +38,17 @@ use crate::scratch::Scratch;
 
 /// Bytes that are out of place at the same time at most (but always one page).
 const COMMIT_BYTES: u64 = 64 << 10;
+/// Bytes that one wake covers at most.
+const WAKE_SPAN: u64 = 4 << 20;
 
 impl Agent {
     /// Runs a batch of pages of one size; afterwards each item has an outcome.
     pub(crate) fn migrate(&self, items: &mut [Item], scratch: &mut Scratch) {
+        let base = items.iter().all(|item| item.size == PageSize::Base4K);
+        if base && !self.options.compare_base {
+            self.migrate_base(items, scratch);
+            return;
+        }
         items.sort_unstable_by_key(|item| item.addr);
         self.look(items);
         self.stage(items);
@@ -146,10 +154,9 @@ impl Agent {
         self.settle_dirty(state, items);
         self.take_slots(state, items);
         self.move_out(state, items);
-        for item in items.iter_mut().filter(|item| item.out) {
-            self.move_in(state, item);
-        }
+        self.move_in(state, items);
         self.protect_again(state, items);
+        self.wake_all(state, items);
         for item in items.iter_mut() {
             self.finish(state, item);
         }
@@ -266,21 +273,49 @@ impl Agent {
         }
     }
 
-    /// Brings the copy in where it is true, else the old page.
-    fn move_in(&self, state: &mut State, item: &mut Item) {
-        let (Some(slot), Some(staged)) = (item.slot, item.staged) else {
-            return;
-        };
-        // SAFETY: both are present frames of ours that only this item refers to; the page in the
-        // slot was moved out unpinned, so no device writes it.
-        let same = || unsafe { memory::same(slot, staged, item.bytes()) };
-        let equal = (item.onto_shadow && !self.options.verify) || same();
-        let source = if equal { staged } else { slot };
-        let put = self.put_back(state, item, source);
+    /// Brings the copies in where they are true, else the old pages; neighbours together.
+    fn move_in(&self, state: &mut State, items: &mut [Item]) {
+        let mut sources: Vec<(usize, u64, bool)> = Vec::new();
+        for (at, item) in items.iter().enumerate().filter(|(_, item)| item.out) {
+            if let (Some(slot), Some(staged)) = (item.slot, item.staged) {
+                // SAFETY: both are present frames of ours that only this item refers to; the
+                // page in the slot was moved out unpinned, so no device writes it.
+                let same = || unsafe { memory::same(slot, staged, item.bytes()) };
+                let equal = item.certain || same();
+                sources.push((at, if equal { staged } else { slot }, equal));
+            }
+        }
+        let mut routes = Vec::new();
+        for (at, source, _) in &sources {
+            // Where the program gave the page back there is no route, which ends the run.
+            let place = current(state, &items[*at]).filter(|(_, alive)| *alive);
+            routes.push((place.map_or(0, |(addr, _)| addr), *source));
+        }
+        let mut moved = vec![false; sources.len()];
+        if items.first().is_some_and(|i| i.size == PageSize::Base4K) && sources.len() > 1 {
+            self.move_runs(&routes, PageSize::Base4K.bytes(), |at, ended| {
+                moved[at] = ended == PageMove::Done;
+                if moved[at] {
+                    mark_in(state, &items[sources[at].0]);
+                }
+            });
+        }
+        for ((at, source, equal), moved) in sources.into_iter().zip(moved) {
+            let put = if moved {
+                PutBack::Moved
+            } else {
+                self.put_back(state, &items[at], source)
+            };
+            self.settle_in(state, &mut items[at], equal, put);
+        }
+    }
+
+    fn settle_in(&self, state: &mut State, item: &mut Item, equal: bool, put: PutBack) {
         match (equal, put) {
             (true, PutBack::Moved) => {
-                item.staged = None;
-                self.give_source(state, item, staged);
+                if let Some(staged) = item.staged.take() {
+                    self.give_source(state, item, staged);
+                }
                 item.outcome = Some(if item.onto_shadow {
                     Outcome::ShadowHit
                 } else {
@@ -355,7 +390,33 @@ impl Agent {
         }
     }
 
-    /// Wakes who waited, notes how long, frees what is free. Only pages that are about to be
+    /// Wakes who waits for a page of the chunk, in one call where they lie together. Waking too
+    /// many is harmless: they look again.
+    pub(crate) fn wake_all(&self, state: &mut State, items: &[Item]) {
+        let mut span: Option<(u64, u64)> = None;
+        for item in items.iter().filter(|item| item.since != 0) {
+            // Waiters of a page whose mapping the program moved wait at its old address.
+            let place = current(state, item).map_or(item.addr, |(addr, _)| addr);
+            for addr in [item.addr, place] {
+                let (start, end) = (addr, addr + item.bytes());
+                span = match span {
+                    Some((low, high)) if high.max(end) - low.min(start) <= WAKE_SPAN => {
+                        Some((low.min(start), high.max(end)))
+                    }
+                    Some((low, high)) => {
+                        self.uffd.wake(low, high - low);
+                        Some((start, end))
+                    }
+                    None => Some((start, end)),
+                };
+            }
+        }
+        if let Some((low, high)) = span {
+            self.uffd.wake(low, high - low);
+        }
+    }
+
+    /// Notes how long, frees what is free. Only pages that are about to be
     /// verified keep their entry and their old frame.
     fn finish(&self, state: &mut State, item: &mut Item) {
         let Some(id) = item.id else { return };
@@ -364,12 +425,6 @@ impl Agent {
         };
         if item.since != 0 {
             item.inaccessible = clock::now().saturating_sub(item.since);
-            self.uffd.wake(entry.addr, item.bytes());
-            // Waiters of a page that moved on wait at its old address: the program moved the
-            // mapping under their feet, and they fault again.
-            if entry.addr != item.addr {
-                self.uffd.wake(item.addr, item.bytes());
-            }
         }
         let verifying = entry.stage == Stage::Verifying;
         if verifying && self.options.verify {
@@ -407,7 +462,9 @@ impl Agent {
             state.pages.end(id);
             item.out = false;
             let old = frame(slot, item.old_node);
-            state.pages.add_shadow(addr, item.size, old, item.node);
+            state
+                .pages
+                .add_shadow(addr, item.size, old, item.node, false);
         }
     }
 

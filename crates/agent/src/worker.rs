@@ -246,7 +246,7 @@ impl Agent {
                     state.frames.trim(0);
                     return dropped;
                 };
-                state.frames.drop_frame(shadow.size, shadow.frame.addr);
+                state.frames.bury(shadow.size, [shadow.frame.addr]);
                 self.unprotect(state, addr, shadow.size.bytes());
                 dropped += 1;
             }

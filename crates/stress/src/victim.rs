@@ -131,8 +131,13 @@ impl Words {
             expected.load(Ordering::Relaxed),
         );
         if have != want {
+            let zeros = (0..SPOTS)
+                .filter(|spot| self.at(thread, page, *spot).load(Ordering::Relaxed) == 0)
+                .count();
+            let now = word.load(Ordering::Relaxed);
             lost(&format!(
-                "thread {thread} page {page} spot {spot}: have {have}, want {want}"
+                "thread {thread} page {page} spot {spot}: have {have}, want {want} \
+                 ({zeros} of {SPOTS} words are 0, this one is {now} now)"
             ));
         }
         if bump {

@@ -38,6 +38,8 @@ const _: () = assert!(MOVE == 0xc028_aa05);
 
 const MODE_DONTWAKE: u64 = 1;
 const MODE_WP: u64 = 1;
+const COPY_MODE_WP: u64 = 2;
+const _: () = assert!(abi::UFFDIO_COPY_MODE_WP as u64 == COPY_MODE_WP);
 
 /// Why a move or a fill went no further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,7 +191,9 @@ impl Uffd {
     }
 
     /// Fills empty pages at `dst` with a copy of `src`, which is memory of the calling process.
-    /// `dst` belongs to the process of the context.
+    /// `dst` belongs to the process of the context. With `protected` the new page is
+    /// write-protected from its first moment on. Memory comes by the policy of the destination's
+    /// mapping, or else of the calling thread.
     ///
     /// # Safety
     ///
@@ -198,12 +202,18 @@ impl Uffd {
     /// # Errors
     ///
     /// Anything but what [`Stop`] names.
-    pub unsafe fn copy(&self, dst: u64, src: u64, len: u64) -> Result<Filled, Errno> {
+    pub unsafe fn copy(
+        &self,
+        dst: u64,
+        src: u64,
+        len: u64,
+        protected: bool,
+    ) -> Result<Filled, Errno> {
         let mut arg = abi::uffdio_copy {
             dst,
             src,
             len,
-            mode: 0,
+            mode: if protected { COPY_MODE_WP } else { 0 },
             copy: 0,
         };
         // SAFETY: the opcode was computed from the type of `arg`, which outlives the call; the

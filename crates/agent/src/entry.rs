@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use terrace_proto::Commit;
 use terrace_proto::HELLO_BYTES;
 use terrace_proto::Hello;
 use terrace_proto::SOCKET_ENV;
@@ -159,7 +160,7 @@ fn serve(layout: &'static Layout, kernel: Kernel, connection: Connection) -> Res
     let options = Options {
         batch_pages: usize::try_from(welcome.batch_pages.clamp(1, BATCH_MAX)).unwrap_or(1),
         verify: !switches::SKIP_VERIFY.is_on(),
-        compare_base: switches::COMPARE_BASE.is_on(),
+        compare_base: welcome.commit == Commit::Transaction,
     };
     let quiesce = !kernel.reports_forks();
     let owned = Box::into_raw(Box::new(Agent::new(kernel, layout, reports, options)?));

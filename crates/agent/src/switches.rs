@@ -13,8 +13,6 @@ pub(crate) struct Switch {
 
 /// Shadows count without a comparison: words get lost.
 pub(crate) const SKIP_VERIFY: Switch = Switch::named("TERRACE_TEST_SKIP_VERIFY");
-/// Base pages go by the transaction of huge pages.
-pub(crate) const COMPARE_BASE: Switch = Switch::named("TERRACE_TEST_COMPARE_BASE");
 /// As without `CAP_SYS_PTRACE`: forks are quiesced by `pthread_atfork`.
 pub(crate) const NO_FORK_EVENTS: Switch = Switch::named("TERRACE_TEST_NO_FORK_EVENTS");
 

@@ -74,6 +74,10 @@ pub(crate) struct RunArgs {
     /// Pages of one transaction batch.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=512))]
     pub(crate) batch_pages: u32,
+    /// When a base page is copied: before its commit, while it stays accessible and a write aborts
+    /// (transaction), or in the commit, while it waits (copy).
+    #[arg(long, default_value = "transaction", value_parser = ["transaction", "copy"])]
+    pub(crate) commit: String,
     /// The program and its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,

@@ -9,6 +9,7 @@ use terrace_core::NodeInfo;
 use terrace_core::Pid;
 use terrace_core::TierId;
 use terrace_core::Tiers;
+use terrace_supervisor::options::Commit;
 use terrace_supervisor::options::Options;
 use terrace_supervisor::options::Target;
 use terrace_supervisor::report::Status;
@@ -26,6 +27,11 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<u8> {
         agent: !args.no_agent,
         copy_workers: args.copy_workers,
         batch_pages: args.batch_pages,
+        commit: if args.commit == "copy" {
+            Commit::Copy
+        } else {
+            Commit::Transaction
+        },
         ..with_policy(&args.policy, Target::Program(args.command))
     };
     manage(options, args.policy.stats.as_ref())

@@ -15,6 +15,7 @@ use rustix::event::Timespec;
 use rustix::io::Errno;
 use terrace_core::Pid;
 use terrace_proto::Command;
+use terrace_proto::Commit;
 use terrace_proto::DecodeError;
 use terrace_proto::HELLO_BYTES;
 use terrace_proto::HandshakeError;
@@ -58,6 +59,17 @@ fn socket(step: &'static str) -> impl FnOnce(Errno) -> LinkError {
     move |source| LinkError::Socket { step, source }
 }
 
+/// What an agent is told about its work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms {
+    /// Copy workers, at least 1.
+    pub copy_workers: u32,
+    /// Pages of one batch, at least 1.
+    pub batch_pages: u32,
+    /// When base pages are copied.
+    pub commit: Commit,
+}
+
 /// A connected agent.
 #[derive(Debug)]
 pub struct AgentLink {
@@ -77,11 +89,7 @@ impl AgentLink {
     /// # Errors
     ///
     /// Where it does not introduce itself within a second, or speaks another version.
-    pub fn accept(
-        channel: Channel,
-        copy_workers: u32,
-        batch_pages: u32,
-    ) -> Result<Self, LinkError> {
+    pub fn accept(channel: Channel, terms: Terms) -> Result<Self, LinkError> {
         channel
             .set_timeout(Duration::from_secs(1))
             .map_err(socket("set a time limit"))?;
@@ -102,8 +110,9 @@ impl AgentLink {
         let wake_us = EventFd::new().map_err(socket("make an eventfd"))?;
         let welcome = Welcome {
             ring_bytes: ring_bytes as u64,
-            copy_workers,
-            batch_pages,
+            copy_workers: terms.copy_workers,
+            batch_pages: terms.batch_pages,
+            commit: terms.commit,
         };
         channel
             .send(

@@ -92,6 +92,18 @@ pub struct Welcome {
     pub copy_workers: u32,
     /// How many pages one transaction batch may hold, at least 1.
     pub batch_pages: u32,
+    /// How base pages are committed.
+    pub commit: Commit,
+}
+
+/// When the content of a base page is copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Commit {
+    /// Before the commit, while the page stays accessible; a write aborts (Nomad 3.1).
+    #[default]
+    Transaction,
+    /// In the commit: the page waits for its copy, and nothing aborts.
+    Copy,
 }
 
 impl Welcome {
@@ -104,6 +116,7 @@ impl Welcome {
         out[12..16].copy_from_slice(&self.copy_workers.to_ne_bytes());
         out[16..24].copy_from_slice(&self.ring_bytes.to_ne_bytes());
         out[24..28].copy_from_slice(&self.batch_pages.to_ne_bytes());
+        out[28..32].copy_from_slice(&u32::from(self.commit == Commit::Copy).to_ne_bytes());
         out
     }
 
@@ -118,6 +131,10 @@ impl Welcome {
             ring_bytes: u64_at(wire, 16),
             copy_workers: u32_at(wire, 12),
             batch_pages: u32_at(wire, 24),
+            commit: match u32_at(wire, 28) {
+                0 => Commit::Transaction,
+                _ => Commit::Copy,
+            },
         })
     }
 }
@@ -178,6 +195,7 @@ mod tests {
             ring_bytes: 4096,
             copy_workers: 2,
             batch_pages: 64,
+            commit: Commit::Copy,
         };
         assert_eq!(Welcome::decode(&welcome.encode()), Ok(welcome));
     }

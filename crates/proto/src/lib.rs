@@ -23,6 +23,7 @@ mod handshake;
 mod record;
 pub mod ring;
 
+pub use handshake::Commit;
 pub use handshake::HELLO_BYTES;
 pub use handshake::HandshakeError;
 pub use handshake::Hello;

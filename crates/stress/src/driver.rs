@@ -106,7 +106,7 @@ pub(crate) struct Driver<'a> {
 pub(crate) fn run(options: &DriveOptions) -> anyhow::Result<()> {
     let listener = Listener::bind(&options.socket).context("Cannot listen")?;
     println!("LISTENING");
-    let link = Link::accept(&listener, options.workers, options.batch)?;
+    let link = Link::accept(&listener, options.workers, options.batch, options.commit())?;
     println!("CONNECTED {}", link.hello.features);
     let nodes = mempolicy::allowed_nodes()?;
     let (Some(fast), Some(slow)) = (nodes.first().copied(), nodes.last().copied()) else {

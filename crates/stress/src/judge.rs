@@ -162,7 +162,8 @@ fn drive_command(own: &Path, options: &Options, socket: &Path) -> Command {
         .args(["--pages", &options.page_count().to_string()])
         .args(["--chaos-areas", &options.chaos.len().to_string()])
         .args(["--workers", &options.workers.to_string()])
-        .args(["--batch", &options.batch.to_string()]);
+        .args(["--batch", &options.batch.to_string()])
+        .args(options.copy_in_commit.then_some("--copy-in-commit"));
     if options.everywhere {
         command.arg("--everywhere");
     }

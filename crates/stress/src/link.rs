@@ -10,6 +10,7 @@ use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
 use terrace_proto::Command;
+use terrace_proto::Commit;
 use terrace_proto::HELLO_BYTES;
 use terrace_proto::Hello;
 use terrace_proto::Report;
@@ -37,7 +38,12 @@ pub(crate) struct Link {
 
 impl Link {
     /// Waits for an agent and greets it.
-    pub(crate) fn accept(listener: &Listener, workers: u32, batch: u32) -> anyhow::Result<Self> {
+    pub(crate) fn accept(
+        listener: &Listener,
+        workers: u32,
+        batch: u32,
+        commit: Commit,
+    ) -> anyhow::Result<Self> {
         let socket = listener.accept().context("Accepting the agent failed")?;
         socket.set_timeout(Duration::from_secs(10))?;
         let mut wire = [0; HELLO_BYTES];
@@ -52,6 +58,7 @@ impl Link {
             ring_bytes: ring_bytes as u64,
             copy_workers: workers,
             batch_pages: batch,
+            commit,
         };
         socket.send(
             &welcome.encode(),

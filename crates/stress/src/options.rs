@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use serde::Deserialize;
 use serde::Serialize;
 use terrace_core::PageSize;
+use terrace_proto::Commit;
 
 /// First byte of the area whose words only grow.
 pub(crate) const WORDS_BASE: u64 = 0x10_0000_0000;
@@ -74,6 +75,9 @@ pub(crate) struct Options {
     /// Pages of one batch of the agent.
     #[arg(long, default_value_t = 32)]
     pub(crate) batch: u32,
+    /// Copy base pages in the commit instead of before it.
+    #[arg(long)]
+    pub(crate) copy_in_commit: bool,
     /// Without `CAP_SYS_PTRACE`'s fork events: quiesce by pthread_atfork.
     #[arg(long)]
     pub(crate) no_fork_events: bool,
@@ -108,6 +112,18 @@ pub(crate) struct DriveOptions {
     pub(crate) workers: u32,
     #[arg(long)]
     pub(crate) batch: u32,
+    #[arg(long)]
+    pub(crate) copy_in_commit: bool,
+}
+
+impl DriveOptions {
+    pub(crate) const fn commit(&self) -> Commit {
+        if self.copy_in_commit {
+            Commit::Copy
+        } else {
+            Commit::Transaction
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

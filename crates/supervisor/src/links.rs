@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use rustix::io::Errno;
 use terrace_move::agent::AgentLink;
 use terrace_move::agent::LinkError;
+use terrace_move::agent::Terms;
 use terrace_sys::unix_channel::Listener;
 
 /// The listening socket; removed when dropped.
@@ -50,13 +51,9 @@ impl AgentSocket {
     /// # Errors
     ///
     /// Where the peer is no agent of this version.
-    pub fn accept(
-        &self,
-        copy_workers: u32,
-        batch_pages: u32,
-    ) -> Option<Result<AgentLink, LinkError>> {
+    pub fn accept(&self, terms: Terms) -> Option<Result<AgentLink, LinkError>> {
         match self.listener.accept() {
-            Ok(channel) => Some(AgentLink::accept(channel, copy_workers, batch_pages)),
+            Ok(channel) => Some(AgentLink::accept(channel, terms)),
             Err(Errno::AGAIN | Errno::INTR) => None,
             Err(source) => Some(Err(LinkError::Socket {
                 step: "accept a connection",

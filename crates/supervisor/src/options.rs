@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use terrace_core::Nanos;
 use terrace_core::Pid;
+pub use terrace_proto::Commit;
 
 /// What is managed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +36,8 @@ pub struct Options {
     pub copy_workers: u32,
     /// Pages a transaction batch may hold.
     pub batch_pages: u32,
+    /// When the agent copies base pages.
+    pub commit: Commit,
     /// Where the agent is; beside the running program if not given.
     pub agent_path: Option<PathBuf>,
     /// How often the nodes' memory is sampled.
@@ -54,6 +57,7 @@ impl Options {
             paused: false,
             copy_workers: 1,
             batch_pages: 32,
+            commit: Commit::Transaction,
             agent_path: None,
             memory_interval: Nanos::from_millis(100),
         }

@@ -9,6 +9,7 @@ use terrace_core::NodeId;
 use terrace_core::PageRef;
 use terrace_core::Pid;
 use terrace_move::agent::AgentLink;
+use terrace_move::agent::Terms;
 use terrace_policy::Event;
 use terrace_proto::Notice;
 use terrace_proto::Report;
@@ -162,8 +163,12 @@ impl Session {
     }
 
     pub(super) fn take_connections(&mut self, now: Nanos) {
-        let (workers, batch) = (self.options.copy_workers, self.options.batch_pages);
-        while let Some(link) = self.socket.as_ref().and_then(|s| s.accept(workers, batch)) {
+        let terms = Terms {
+            copy_workers: self.options.copy_workers,
+            batch_pages: self.options.batch_pages,
+            commit: self.options.commit,
+        };
+        while let Some(link) = self.socket.as_ref().and_then(|s| s.accept(terms)) {
             match link {
                 Ok(link) => self.connected(now, link),
                 Err(error) => tracing::warn!("{error:#}"),

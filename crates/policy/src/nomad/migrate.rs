@@ -74,8 +74,9 @@ impl Nomad {
                 return;
             }
             self.pending.pop();
+            let unwritten = self.params.shadow_written || !meta.written();
             let keep_shadow =
-                self.params.shadowing && (self.params.shadow_written || !meta.written());
+                self.params.shadowing && unwritten && self.shadows.keep_next(page.pid);
             let reason = if meta.retries() > 0 {
                 Reason::Retry
             } else {

@@ -12,7 +12,7 @@
 //! `docs/papers/nomad.md` lists each decision.
 //!
 //! * [`params`], [`queues`] (PCQ and MPQ), [`victims`] (what to demote), [`rooms`] (free memory),
-//!   [`governor`] (cost), [`scan`] (arming); `observe` and `migrate` are the steps; this file ties
+//!   [`governor`] (cost), [`shadows`] (their worth), [`scan`] (arming); `observe` and `migrate` are the steps; this file ties
 //!   them together.
 
 pub mod governor;
@@ -22,6 +22,7 @@ pub mod params;
 pub mod queues;
 pub mod rooms;
 pub mod scan;
+pub mod shadows;
 pub mod victims;
 
 use std::collections::VecDeque;
@@ -47,6 +48,7 @@ use queues::Retries;
 use rooms::Rooms;
 use scan::PassView;
 use scan::ScanControl;
+use shadows::ShadowWorth;
 use victims::Victims;
 
 /// Figures of the policy itself.
@@ -71,6 +73,7 @@ pub struct Nomad {
     pending: Pending,
     retries: Retries,
     victims: Victims,
+    shadows: ShadowWorth,
     rooms: Rooms,
     governor: Governor,
     scan: ScanControl,
@@ -95,6 +98,7 @@ impl Nomad {
             scan: ScanControl::new(params.scan_period_min, params.scan_period_max),
             retries: Retries::default(),
             victims: Victims::default(),
+            shadows: ShadowWorth::default(),
             pages: Pages::default(),
             inflight: 0,
             contended: false,
@@ -232,6 +236,7 @@ impl Policy for Nomad {
                 verdict,
             } => self.ended(now, page, migration, verdict),
             Event::ShadowLost { page } => {
+                self.shadows.written(page.pid);
                 if let Some(meta) = self.pages.get_mut(page) {
                     meta.set_shadow(false);
                     meta.set_written(true);
@@ -239,7 +244,10 @@ impl Policy for Nomad {
                 }
             }
             Event::Unmapped { pid, range } => self.pages.forget(pid, range),
-            Event::Gone { pid } => self.pages.forget_process(pid),
+            Event::Gone { pid } => {
+                self.pages.forget_process(pid);
+                self.shadows.forget(pid);
+            }
             Event::Memory { node, memory } => self.memory(node, memory),
         }
     }

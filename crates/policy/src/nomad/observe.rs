@@ -128,6 +128,14 @@ impl Nomad {
             }
             Verdict::Lost => *meta = Meta::default(),
         }
+        if let (Migration::Promote { keep_shadow: true, .. }, Verdict::Moved { shadow }) =
+            (migration, verdict)
+        {
+            self.shadows.kept(page.pid);
+            if !shadow {
+                self.shadows.written(page.pid);
+            }
+        }
         if moved {
             match migration {
                 Migration::Promote { .. } => self.on_fast += 1,

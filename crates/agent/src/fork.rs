@@ -11,6 +11,7 @@
 //! child that executes a program gets its own agent.
 
 use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
 
 use crate::agent::Agent;
@@ -46,14 +47,34 @@ fn quiesced() -> Option<&'static Agent> {
     unsafe { QUIESCE.load(Ordering::Acquire).as_ref() }
 }
 
+/// The thread that holds the gate over its fork; 0 for none.
+static HOLDER: AtomicU32 = AtomicU32::new(0);
+
+fn own_thread() -> u32 {
+    rustix::thread::gettid()
+        .as_raw_nonzero()
+        .get()
+        .cast_unsigned()
+}
+
+/// Holds the gate only where the lock is held too. Otherwise the fork may wait for the fault
+/// handler to read its event, and the handler for the gate, for ever.
 extern "C" fn before() {
     GATE.acquire();
-    if let Some(agent) = quiesced() {
-        agent.state.acquire();
+    match quiesced() {
+        Some(agent) => {
+            agent.state.acquire();
+            HOLDER.store(own_thread(), Ordering::Relaxed);
+        }
+        None => GATE.release(),
     }
 }
 
 extern "C" fn after_in_parent() {
+    if HOLDER.load(Ordering::Relaxed) != own_thread() {
+        return;
+    }
+    HOLDER.store(0, Ordering::Relaxed);
     if let Some(agent) = quiesced() {
         agent.state.release();
     }
@@ -62,5 +83,6 @@ extern "C" fn after_in_parent() {
 
 extern "C" fn after_in_child() {
     QUIESCE.store(std::ptr::null_mut(), Ordering::Relaxed);
+    HOLDER.store(0, Ordering::Relaxed);
     GATE.reset();
 }

@@ -145,7 +145,7 @@ impl Agent {
         } = kernel;
         let nodes = mempolicy::allowed_nodes().unwrap_or_default();
         let state = State {
-            frames: Frames::new(layout, trash)?,
+            frames: Frames::new(layout, trash, options.compare_base)?,
             pages: Pages::default(),
             ranges: Ranges::new(layout),
             doomed: Doomed::default(),

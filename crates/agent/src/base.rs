@@ -174,13 +174,17 @@ impl Agent {
     }
 
     /// A full node's pages come from another one: then the move has failed, and a shadow would be
-    /// a second copy for nothing.
+    /// a second copy for nothing. The last page tells of the others: a node fills up, not down.
     fn check_nodes(&self, items: &mut [Item]) {
         let moved = |item: &Item| item.outcome == Some(Outcome::Done) && item.since != 0;
-        let addrs: Vec<u64> = items.iter().filter(|i| moved(i)).map(|i| i.addr).collect();
-        if addrs.is_empty() {
+        let Some(last) = items.iter().rev().find(|item| moved(item)) else {
+            return;
+        };
+        let on = move_pages::query(Target::Own, &[last.addr]).unwrap_or_default();
+        if on.first() == Some(&PageStatus::On(last.node)) {
             return;
         }
+        let addrs: Vec<u64> = items.iter().filter(|i| moved(i)).map(|i| i.addr).collect();
         let statuses = move_pages::query(Target::Own, &addrs).unwrap_or_default();
         for (item, status) in items.iter_mut().filter(|item| moved(item)).zip(statuses) {
             if matches!(status, PageStatus::On(node) if node != item.node) {

@@ -27,8 +27,8 @@ use crate::layout::NODES;
 use crate::layout::Zone;
 use crate::memory::size_index;
 
-/// Frames kept for reuse, by size: what a base page is copied to comes from the kernel.
-const POOL_MAX: [usize; 2] = [0, 2];
+/// Frames kept for reuse, by size.
+const POOL_MAX: [usize; 2] = [256, 2];
 /// Frames that wait to be dropped together.
 const BURY_AT: usize = 64;
 /// Bytes made usable at a time.
@@ -111,15 +111,21 @@ pub(crate) struct Frames {
     sizes: [Sized; 2],
     layout: &'static Layout,
     trash_uffd: Uffd,
+    pool_max: [usize; 2],
 }
 
 impl Frames {
-    /// Prepares the trash zones; nothing is allocated yet.
+    /// Prepares the trash zones; nothing is allocated yet. Without `pool_base` dead base pages are
+    /// of no use, as what a page is copied to comes from the kernel.
     ///
     /// # Errors
     ///
     /// What mprotect(2) and the registration say.
-    pub(crate) fn new(layout: &'static Layout, trash_uffd: Uffd) -> Result<Self, Errno> {
+    pub(crate) fn new(
+        layout: &'static Layout,
+        trash_uffd: Uffd,
+        pool_base: bool,
+    ) -> Result<Self, Errno> {
         let sized = |size: PageSize| {
             let trash = layout.trash(size);
             layout.commit(trash)?;
@@ -138,6 +144,11 @@ impl Frames {
             sizes: [sized(PageSize::Base4K)?, sized(PageSize::Huge2M)?],
             layout,
             trash_uffd,
+            pool_max: if pool_base {
+                POOL_MAX
+            } else {
+                [0, POOL_MAX[1]]
+            },
         })
     }
 
@@ -145,9 +156,14 @@ impl Frames {
         &mut self.sizes[size_index(size)]
     }
 
-    /// A frame of the node that waits for reuse.
-    pub(crate) fn take_pooled(&mut self, size: PageSize, node: NodeId) -> Option<u64> {
-        self.sized(size).pools.get_mut(&node)?.pop()
+    /// Frames of the node that wait for reuse, at most `want`, in address order.
+    pub(crate) fn take_pooled(&mut self, size: PageSize, node: NodeId, want: usize) -> Vec<u64> {
+        let Some(pool) = self.sized(size).pools.get_mut(&node) else {
+            return Vec::new();
+        };
+        let mut taken = pool.split_off(pool.len().saturating_sub(want));
+        taken.sort_unstable();
+        taken
     }
 
     /// Empty staging addresses of the node, at most `want` in a row: the caller populates them.
@@ -242,9 +258,10 @@ impl Frames {
 
     /// The frame is not needed any more: kept for reuse, or dropped.
     pub(crate) fn release(&mut self, size: PageSize, frame: Frame) {
+        let most = self.pool_max[size_index(size)];
         let sized = self.sized(size);
         let pool = sized.pools.entry(frame.node).or_default();
-        if pool.len() < POOL_MAX[size_index(size)] {
+        if pool.len() < most {
             pool.push(frame.addr);
         } else if sized.slots.zone.contains(frame.addr) {
             self.bury(size, [frame.addr]);
@@ -323,10 +340,11 @@ impl Frames {
         }
     }
 
-    /// Gives pooled frames back to the system, down to `keep` of each node and size, and
+    /// Gives pooled frames back to the system, down to `keep` base pages of each node, and
     /// empties the trash.
     pub(crate) fn trim(&mut self, keep: usize) {
         for size in [PageSize::Base4K, PageSize::Huge2M] {
+            let keep = if size == PageSize::Base4K { keep } else { 0 };
             let mut surplus = Vec::new();
             for pool in self.sized(size).pools.values_mut() {
                 while pool.len() > keep {

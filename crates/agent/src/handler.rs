@@ -18,6 +18,9 @@ const TICK_NS: i64 = 100_000_000;
 /// How often pooled frames are trimmed, ns.
 const TRIM_EVERY: u64 = 1_000_000_000;
 
+/// Base pages of each node that stay pooled.
+const KEEP: usize = 64;
+
 /// Runs until the supervisor is gone or a worker has failed.
 pub(crate) fn run(agent: &Agent, socket: &Channel) {
     let mut told = (0, 0);
@@ -36,7 +39,7 @@ pub(crate) fn run(agent: &Agent, socket: &Channel) {
         if clock::now() >= next_trim {
             next_trim = clock::now() + TRIM_EVERY;
             let mut state = agent.state.lock();
-            state.frames.trim(0);
+            state.frames.trim(KEEP);
             told = tell_faults(agent, &state, told);
         }
     }

@@ -88,43 +88,42 @@ impl Agent {
 
     /// Gets every open item a frame on its node; without one it ends with `NoMemory`.
     pub(crate) fn stage(&self, items: &mut [Item]) {
-        let mut at = 0;
-        while at < items.len() {
-            if !items[at].is_open() || items[at].staged.is_some() {
-                at += 1;
-                continue;
+        let needs = |item: &Item| item.is_open() && item.staged.is_none();
+        while let Some(first) = items.iter().find(|item| needs(item)) {
+            let (size, node) = (first.size, first.node);
+            let same = |item: &Item| needs(item) && item.node == node;
+            let want = items.iter().filter(|item| same(item)).count();
+            let mut frames = self.pooled_frames(size, node, want);
+            if frames.is_empty() {
+                frames = self
+                    .fresh_frames(size, node, want as u64)
+                    .unwrap_or_default();
             }
-            let (size, node) = (items[at].size, items[at].node);
-            if let Some(addr) = self.take_pooled(size, node) {
-                items[at].staged = Some(addr);
-                continue;
-            }
-            let want = items[at..].iter().filter(|item| item.is_open()).count() as u64;
-            match self.fresh_frames(size, node, want) {
-                Ok(frames) => {
-                    let mut frames = frames.into_iter();
-                    let same = |item: &&mut Item| {
-                        item.is_open() && item.staged.is_none() && item.node == node
-                    };
-                    for item in items[at..].iter_mut().filter(same) {
-                        item.staged = frames.next();
-                    }
-                    self.release_all(size, node, frames);
+            let none = frames.is_empty();
+            let mut frames = frames.into_iter();
+            for item in items.iter_mut().filter(|item| same(item)) {
+                item.staged = frames.next();
+                if none {
+                    item.outcome = Some(Outcome::NoMemory);
                 }
-                Err(_) => items[at].outcome = Some(Outcome::NoMemory),
             }
         }
     }
 
-    fn take_pooled(&self, size: PageSize, node: NodeId) -> Option<u64> {
+    fn pooled_frames(&self, size: PageSize, node: NodeId, want: usize) -> Vec<u64> {
         let mut state = self.state.lock();
-        let addr = state.frames.take_pooled(size, node)?;
-        if size == PageSize::Huge2M && !self.pagemap.kind(addr).is_ok_and(|kind| kind.huge) {
-            // Torn on its way: of no use as a whole.
-            state.frames.renew(&self.uffd, size, addr);
-            return None;
+        let mut frames = state.frames.take_pooled(size, node, want);
+        if size == PageSize::Huge2M {
+            frames.retain(|addr| {
+                let whole = self.pagemap.kind(*addr).is_ok_and(|kind| kind.huge);
+                if !whole {
+                    // Torn on its way: of no use as a whole.
+                    state.frames.renew(&self.uffd, size, *addr);
+                }
+                whole
+            });
         }
-        Some(addr)
+        frames
     }
 
     /// New pages on the node, at most `want` in a row; `ENOMEM` where it has none.
@@ -154,13 +153,6 @@ impl Agent {
             return Err(populated.err().unwrap_or(Errno::NOMEM));
         }
         Ok(good)
-    }
-
-    fn release_all(&self, size: PageSize, node: NodeId, frames: impl Iterator<Item = u64>) {
-        let mut state = self.state.lock();
-        for addr in frames {
-            state.frames.release(size, frame(addr, node));
-        }
     }
 
     /// Gives back what a batch did not use.

@@ -16,6 +16,7 @@
 use rustix::io::Errno;
 use terrace_core::PageSize;
 use terrace_proto::Outcome;
+use terrace_sys::pagemap::PageKind;
 use terrace_sys::self_memory;
 use terrace_sys::self_memory::PIECES_MAX;
 use terrace_sys::self_memory::Piece;
@@ -304,7 +305,10 @@ impl Agent {
             let put = if moved {
                 PutBack::Moved
             } else {
-                self.put_back(state, &items[at], source)
+                // Should a frame of ours ever be empty, the page itself is still in the slot.
+                let lost = self.pagemap.kind(source).is_ok_and(PageKind::is_empty);
+                let whole = items[at].slot.filter(|_| lost).unwrap_or(source);
+                self.put_back(state, &items[at], whole)
             };
             self.settle_in(state, &mut items[at], equal, put);
         }

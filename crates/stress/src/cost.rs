@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What each kind of move costs a page, the program being idle: the agent's against move_pages(2).
 //!
-//! Wall time from the first command to the last answer over the number of pages, and the median
-//! time a page was inaccessible as the agent says. Ratios within one run mean something; absolute
+//! Processor time of the agent's threads (of move_pages: wall time) over the number of pages, and
+//! the median time a page was inaccessible as the agent says. Ratios within one run mean something; absolute
 //! figures depend on the machine and on who else is on it.
 
 use std::time::Instant;
@@ -85,12 +85,28 @@ fn note(
     }
 }
 
+/// Processor time of the agent's threads, ns.
+fn agent_time(driver: &Driver<'_>) -> u64 {
+    let tasks = format!("/proc/{}/task", driver.link.hello.pid);
+    std::fs::read_dir(tasks)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|task| {
+            std::fs::read_to_string(task.path().join("comm"))
+                .is_ok_and(|name| name.starts_with("terrace-"))
+        })
+        .filter_map(|task| std::fs::read_to_string(task.path().join("schedstat")).ok())
+        .filter_map(|stat| stat.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()))
+        .sum()
+}
+
 fn one(driver: &mut Driver<'_>, op: Op) -> anyhow::Result<(f64, u64, u64)> {
     let size = driver.options.page_size.size();
     let pages = driver.options.pages;
+    driver.agent_time = agent_time(driver);
     driver.moved.clear();
     driver.times.clear();
-    let begun = Instant::now();
     for page in 0..pages {
         driver.order(op, WORDS_BASE + page * size.bytes(), size);
         if driver.waiting.len() >= WINDOW {
@@ -98,15 +114,15 @@ fn one(driver: &mut Driver<'_>, op: Op) -> anyhow::Result<(f64, u64, u64)> {
         }
     }
     driver.settle()?;
-    Ok(summary(driver, begun, pages))
+    Ok(summary(driver, pages))
 }
 
 fn exchange(driver: &mut Driver<'_>) -> anyhow::Result<(f64, u64, u64)> {
     let size = driver.options.page_size.size();
     let half = driver.options.pages / 2;
+    driver.agent_time = agent_time(driver);
     driver.moved.clear();
     driver.times.clear();
-    let begun = Instant::now();
     for page in 0..half {
         let with = Addr(WORDS_BASE + (page + half) * size.bytes());
         driver.order(
@@ -119,11 +135,12 @@ fn exchange(driver: &mut Driver<'_>) -> anyhow::Result<(f64, u64, u64)> {
         }
     }
     driver.settle()?;
-    Ok(summary(driver, begun, half))
+    Ok(summary(driver, half))
 }
 
-fn summary(driver: &mut Driver<'_>, begun: Instant, pages: u64) -> (f64, u64, u64) {
-    let us = begun.elapsed().as_secs_f64() * 1e6 / pages as f64;
+fn summary(driver: &mut Driver<'_>, pages: u64) -> (f64, u64, u64) {
+    let cpu = agent_time(driver).saturating_sub(driver.agent_time) as f64 / 1e3 / pages as f64;
+    let us = cpu;
     driver.times.sort_unstable();
     let median = driver.times.get(driver.times.len() / 2).copied();
     (us, median.unwrap_or(0), driver.moved.len() as u64)

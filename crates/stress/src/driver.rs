@@ -99,6 +99,8 @@ pub(crate) struct Driver<'a> {
     pub(crate) fast: NodeId,
     pub(crate) slow: NodeId,
     anywhere: Vec<(u64, u64)>,
+    /// Processor time the agent had used when a measurement began, ns.
+    pub(crate) agent_time: u64,
     /// Pages of the last round that the agent said it moved.
     pub(crate) moved: Vec<u64>,
 }
@@ -123,6 +125,7 @@ pub(crate) fn run(options: &DriveOptions) -> anyhow::Result<()> {
         fast,
         slow,
         anywhere: Vec::new(),
+        agent_time: 0,
         moved: Vec::new(),
     };
     // The judge says when the victim is ready.

@@ -62,6 +62,14 @@ fn small_pages_under_writers() {
 }
 
 #[test]
+fn small_pages_copied_in_their_commit() {
+    let text = passes(&["--copy-in-commit"]);
+    for name in ["committed", "shadow hits", "wp faults"] {
+        assert!(count(&text, name) > 0, "{name}: nothing was tested\n{text}");
+    }
+}
+
+#[test]
 fn small_pages_with_two_workers() {
     passes(&["--workers", "2", "--threads", "4"]);
 }
@@ -111,6 +119,14 @@ fn system_calls_into_pages_in_flight() {
 fn everything_at_once_everywhere() {
     let all = "fork,munmap,mremap,dontneed,mprotect,rw";
     passes(&["--chaos", all, "--everywhere", "--workers", "2"]);
+    passes(&[
+        "--chaos",
+        all,
+        "--everywhere",
+        "--workers",
+        "2",
+        "--copy-in-commit",
+    ]);
     let all = format!("{all},collapse");
     passes(&["--chaos", &all, "--page-size", "2m"]);
 }

@@ -9,6 +9,7 @@
 //!   the program's own thread and memory policy.
 //! * Mappings that change: whatever we know of the range is forgotten, moved along, or aborted.
 
+use rustix::io::Errno;
 use terrace_core::Addr;
 use terrace_core::PageSize;
 use terrace_proto::Notice;
@@ -23,6 +24,7 @@ use crate::agent::State;
 use crate::agent::range;
 use crate::fork_child;
 use crate::pages::Stage;
+use crate::thread;
 
 const BATCH: usize = 16;
 const PAGE: u64 = PageSize::Base4K.bytes();
@@ -36,7 +38,7 @@ impl Agent {
         let mut any = false;
         loop {
             let mut buffer = [0; BATCH * EVENT_BYTES];
-            let count = self.uffd.read(&mut buffer).unwrap_or(0);
+            let count = self.read_events(&mut buffer);
             for wire in buffer.chunks_exact(EVENT_BYTES).take(count) {
                 let Ok(wire) = wire.try_into() else { continue };
                 // SAFETY: the bytes come from `read` and are decoded here only.
@@ -46,6 +48,18 @@ impl Agent {
             if count < BATCH {
                 return any;
             }
+        }
+    }
+
+    /// A fork event needs a descriptor for the child's context. Where the program has lowered its
+    /// limit and there is none, the fork would wait for ever: one of ours is given up for it.
+    fn read_events(&self, buffer: &mut [u8]) -> usize {
+        match self.uffd.read(buffer) {
+            Err(Errno::MFILE) => {
+                thread::spare_descriptor();
+                self.uffd.read(buffer).unwrap_or(0)
+            }
+            result => result.unwrap_or(0),
         }
     }
 

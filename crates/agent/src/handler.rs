@@ -41,7 +41,29 @@ pub(crate) fn run(agent: &Agent, socket: &Channel) {
             let mut state = agent.state.lock();
             state.frames.trim(KEEP);
             told = tell_faults(agent, &state, told);
+            drop(state);
+            end_with_the_program(agent);
         }
+    }
+}
+
+/// A program may end its main thread and live on in others; when the last of them ends, so does
+/// the process. Our threads are not meant to keep it alive: then this does what the C library
+/// would have done.
+fn end_with_the_program(agent: &Agent) {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // After the name in parentheses: state, then the number of threads as the 18th field.
+    let Some((_, fields)) = stat.rsplit_once(") ") else {
+        return;
+    };
+    let mut fields = fields.split(' ');
+    let main_has_ended = fields.next() == Some("Z");
+    let threads = fields.nth(16).and_then(|count| count.parse::<u64>().ok());
+    // The main thread counts until the process ends.
+    let ours = 2 + agent.busy_workers.load(Ordering::Acquire);
+    if main_has_ended && threads == Some(ours) {
+        // SAFETY: no thread but ours is left, so nothing runs that exit handlers could disturb.
+        unsafe { libc::exit(0) };
     }
 }
 

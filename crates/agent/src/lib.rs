@@ -13,13 +13,14 @@
 //! * who is who: [`agent`]; the lock: [`lock`]; what is known of pages: [`pages`], [`ranges`],
 //!   [`doomed`];
 //! * what the kernel tells: [`events`], [`fork_child`]; what the program does: [`fork`];
-//! * what the supervisor wants: [`worker`], then [`transaction`], [`demote`], [`exchange`], all on
-//!   [`mover`], [`staging`], [`frames`];
+//! * what the supervisor wants: [`worker`], then [`transaction`], [`base`], [`demote`], [`exchange`],
+//!   all on [`commit`], [`mover`], [`staging`], [`frames`];
 //! * start and end: [`entry`], [`handler`], [`thread`].
 
 mod agent;
 mod base;
 mod clock;
+mod commit;
 mod demote;
 mod doomed;
 mod entry;

@@ -118,3 +118,10 @@ pub(crate) fn own_descriptors() -> bool {
     }
     true
 }
+
+/// Closes standard input of the agent's own table, which is /dev/null and used by nothing.
+pub(crate) fn spare_descriptor() {
+    // SAFETY: descriptor 0 of this table was opened by `own_descriptors`, and nothing holds it;
+    // what takes its number later is closed by the same thread before this can run again.
+    unsafe { libc::close(0) };
+}

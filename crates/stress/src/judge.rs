@@ -139,16 +139,18 @@ fn find_agent(options: &Options, own: &Path) -> anyhow::Result<PathBuf> {
             .with_context(|| format!("No agent library at {}", path.display()));
     }
     let dir = own.parent().context("no directory")?;
-    ["libterrace.so", "deps/libterrace.so"]
+    // `cargo build` puts it beside this program, `cargo test` into deps: the newer one is meant.
+    let newest = ["libterrace.so", "deps/libterrace.so"]
         .iter()
         .map(|name| dir.join(name))
-        .find(|path| path.exists())
-        .with_context(|| {
-            format!(
-                "No libterrace.so beside {}: build terrace-agent, or name it with --agent",
-                own.display()
-            )
-        })
+        .filter_map(|path| Some((path.metadata().ok()?.modified().ok()?, path)))
+        .max();
+    newest.map(|(_, path)| path).with_context(|| {
+        format!(
+            "No libterrace.so beside {}: build terrace-agent, or name it with --agent",
+            own.display()
+        )
+    })
 }
 
 fn drive_command(own: &Path, options: &Options, socket: &Path) -> Command {

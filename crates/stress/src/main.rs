@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         Role::Words(options) => judge::run(&options),
         Role::Drive(options) => driver::run(&options),
         Role::Victim(options) => victim::run(&options),
+        Role::Leave => victim::leave(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -38,6 +38,9 @@ pub(crate) enum Role {
     /// The program whose pages move (started by `words`).
     #[command(hide = true)]
     Victim(Options),
+    /// A program whose main thread ends before its last one does.
+    #[command(hide = true)]
+    Leave,
 }
 
 #[derive(Debug, Clone, clap::Args)]

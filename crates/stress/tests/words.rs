@@ -4,11 +4,16 @@
 //! They need userfaultfd for kernel faults: root, or access to /dev/userfaultfd. They run one at a
 //! time, or they would only measure each other.
 
+use std::io::BufRead;
+use std::io::BufReader;
 use std::path::PathBuf;
 use std::process::Command;
 use std::process::Output;
+use std::process::Stdio;
 use std::sync::Mutex;
 use std::sync::PoisonError;
+use std::time::Duration;
+use std::time::Instant;
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -188,4 +193,72 @@ fn words_are_lost_without_verification() {
         }
     }
     panic!("no word was lost although nothing was verified: the test proves nothing");
+}
+
+/// Our threads must not keep a process alive whose own have all ended.
+#[test]
+fn a_program_ends_with_its_last_thread() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_terrace-stress"));
+    let dir = program.parent().expect("a directory");
+    let agent = ["libterrace.so", "deps/libterrace.so"]
+        .map(|name| dir.join(name))
+        .into_iter()
+        .filter_map(|path| Some((path.metadata().ok()?.modified().ok()?, path)))
+        .max()
+        .expect("the agent was built")
+        .1;
+    let place = tempfile::tempdir().expect("a directory");
+    let socket = place.path().join("socket");
+    let mut driver = Command::new(&program)
+        .args([
+            "drive",
+            "--seconds",
+            "1",
+            "--page-size",
+            "4k",
+            "--pages",
+            "1",
+        ])
+        .args([
+            "--chaos-areas",
+            "0",
+            "--workers",
+            "1",
+            "--batch",
+            "1",
+            "--socket",
+        ])
+        .arg(&socket)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the driver starts");
+    let mut said = BufReader::new(driver.stdout.take().expect("a pipe")).lines();
+    assert_eq!(
+        said.next().and_then(Result::ok).as_deref(),
+        Some("LISTENING")
+    );
+    let mut program = Command::new(&program)
+        .arg("leave")
+        .env("LD_PRELOAD", agent)
+        .env("TERRACE_SOCKET", &socket)
+        .spawn()
+        .expect("the program starts");
+    let connected = said.next().and_then(Result::ok).unwrap_or_default();
+    assert!(connected.starts_with("CONNECTED"), "{connected}");
+    let begun = Instant::now();
+    let ended = loop {
+        let status = program.try_wait().expect("our child");
+        if status.is_some() || begun.elapsed() > Duration::from_secs(20) {
+            break status;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let _ = program.kill();
+    let _ = program.wait();
+    let _ = driver.kill();
+    let _ = driver.wait();
+    let status = ended.expect("the process ends with its last thread");
+    assert!(status.success(), "{status}");
 }

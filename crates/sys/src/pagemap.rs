@@ -58,13 +58,13 @@ pub struct Pagemap {
 }
 
 impl Pagemap {
-    /// Opens it.
+    /// Opens it, by way of the calling thread: the main thread may have ended.
     ///
     /// # Errors
     ///
     /// Where `/proc` is not mounted.
     pub fn own() -> std::io::Result<Self> {
-        File::open("/proc/self/pagemap").map(|file| Self { file })
+        File::open("/proc/thread-self/pagemap").map(|file| Self { file })
     }
 
     /// Whether the page is write-protected by userfaultfd right now; `false` where it is gone or

@@ -72,13 +72,13 @@ pub struct MapsFile {
 }
 
 impl MapsFile {
-    /// Of this process.
+    /// Of this process, as its calling thread sees it: the main thread may have ended.
     ///
     /// # Errors
     ///
     /// Where `/proc` is not mounted.
     pub fn own() -> std::io::Result<Self> {
-        File::open("/proc/self/maps").map(|file| Self { file })
+        File::open("/proc/thread-self/maps").map(|file| Self { file })
     }
 
     /// Of another process.

@@ -7,6 +7,7 @@ use terrace_core::PageRef;
 
 use super::Nomad;
 use super::set_state;
+use super::victims::Pass;
 use crate::event::Action;
 use crate::event::Migration;
 use crate::event::Reason;
@@ -83,6 +84,7 @@ impl Nomad {
                 Reason::ReferencedTwice
             };
             self.note_contended(now, &meta);
+            self.scan.promoted();
             self.migrate(page, Migration::Promote { to, keep_shadow }, reason);
         }
     }
@@ -123,9 +125,12 @@ impl Nomad {
     }
 
     fn coldest(&mut self, now: Nanos, on: NodeId) -> Option<(PageRef, Nanos)> {
-        let interval = Nanos(self.scan.period().0 / 4);
+        let pass = Pass {
+            start: self.scan.last_pass(),
+            period: self.scan.period(),
+        };
         self.victims
-            .coldest(now, interval, &self.pages, |node| node == on)
+            .coldest(now, pass, &self.pages, |node| node == on)
     }
 
     fn demote(&mut self, page: PageRef, from: NodeId, reason: Reason) {

@@ -73,7 +73,6 @@ impl Nomad {
         meta.idle_class = class;
         meta.state = State::Pending;
         meta.set_retries(0);
-        self.scan.found_hot();
         if let Some(coldest) = self.pending.push(class, page) {
             set_state(&mut self.pages, coldest, State::Idle);
         }
@@ -128,8 +127,12 @@ impl Nomad {
             }
             Verdict::Lost => *meta = Meta::default(),
         }
-        if let (Migration::Promote { keep_shadow: true, .. }, Verdict::Moved { shadow }) =
-            (migration, verdict)
+        if let (
+            Migration::Promote {
+                keep_shadow: true, ..
+            },
+            Verdict::Moved { shadow },
+        ) = (migration, verdict)
         {
             self.shadows.kept(page.pid);
             if !shadow {

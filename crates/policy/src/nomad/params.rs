@@ -65,7 +65,7 @@ impl Default for Params {
             inflight_pages: 512,
             headroom_1024: 16,
             hysteresis: 4,
-            contended_rate_1024: 24,
+            contended_rate_1024: 8,
             scan_period_min: Nanos::from_millis(1_000),
             scan_period_max: Nanos::from_secs(60),
             tick: Nanos::from_millis(50),

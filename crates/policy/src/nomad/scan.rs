@@ -2,9 +2,9 @@
 //! How often to arm hint faults, and where.
 //!
 //! Arming costs: a page-table walk for every page and a fault for every page in use. It is worth
-//! that while placement is bad. So the pass is short while pages wait to be promoted, doubles while
-//! nothing is found, and is short again when hot pages show up on the slow tier. Fast pages are
-//! armed only while the fast tier is full, because only then it matters which of them are cold.
+//! that while placement gets better. So the pass is short while pages are promoted, doubles while
+//! few are, and is short again when many are. Fast pages are armed only while the fast tier is full,
+//! because only then it matters which of them are cold.
 
 use terrace_core::Nanos;
 
@@ -20,7 +20,8 @@ pub struct ScanControl {
     scope: ScanScope,
     scope_passes: u32,
     pass_start: Nanos,
-    hot_found: u64,
+    last_pass: Nanos,
+    promoted: u64,
     changed: bool,
 }
 
@@ -33,7 +34,7 @@ pub struct PassView {
     pub futile: bool,
     /// How many pages wait for promotion.
     pub pending: usize,
-    /// How many newly found pages are worth a short pass.
+    /// How many promoted pages make a short pass worth while.
     pub worth: u64,
 }
 
@@ -48,7 +49,8 @@ impl ScanControl {
             scope: ScanScope::Slow,
             scope_passes: 0,
             pass_start: Nanos::ZERO,
-            hot_found: 0,
+            last_pass: Nanos::ZERO,
+            promoted: 0,
             changed: true,
         }
     }
@@ -59,20 +61,27 @@ impl ScanControl {
         self.period
     }
 
+    /// When the last complete pass began.
+    #[must_use]
+    pub const fn last_pass(&self) -> Nanos {
+        self.last_pass
+    }
+
     /// Whether fast pages have been armed long enough that an old last reference means a cold page.
     #[must_use]
     pub const fn ages_known(&self) -> bool {
         matches!(self.scope, ScanScope::All) && self.scope_passes >= 2
     }
 
-    /// A page was referenced twice.
-    pub const fn found_hot(&mut self) {
-        self.hot_found += 1;
+    /// A page was promoted: this pass was worth something.
+    pub const fn promoted(&mut self) {
+        self.promoted += 1;
     }
 
     /// At a tick: reconsiders once a pass.
     pub fn tick(&mut self, now: Nanos, view: PassView) -> Option<Action> {
         if now.since(self.pass_start) >= self.period {
+            self.last_pass = self.pass_start;
             self.pass_start = now;
             self.pass_ended(view);
         }
@@ -94,8 +103,8 @@ impl ScanControl {
             self.scope_passes = 0;
             self.changed = true;
         }
-        let busy = self.hot_found > view.worth || (view.pending > 0 && !view.contended);
-        self.hot_found = 0;
+        let busy = self.promoted > view.worth || (view.pending > 0 && !view.contended);
+        self.promoted = 0;
         let period = if view.futile || !busy {
             Nanos((self.period.0 * 2).min(self.max.0))
         } else {
@@ -129,7 +138,7 @@ mod tests {
         }
         assert_eq!(scan.period(), Nanos::from_secs(8));
         for _ in 0..11 {
-            scan.found_hot();
+            scan.promoted();
         }
         now = now + Nanos::from_secs(8);
         let action = scan.tick(now, QUIET);

@@ -59,7 +59,7 @@ impl Options {
             batch_pages: 32,
             commit: Commit::Transaction,
             agent_path: None,
-            memory_interval: Nanos::from_millis(100),
+            memory_interval: Nanos::from_millis(200),
         }
     }
 }

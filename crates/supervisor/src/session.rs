@@ -49,7 +49,7 @@ use crate::scanner::Scanner;
 
 /// Reads of the tracker are at most this far apart. Faults carry their own times, so nothing but
 /// the age of a decision depends on it.
-const TRACK_INTERVAL: Duration = Duration::from_millis(50);
+const TRACK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How a run ended.
 #[derive(Debug)]

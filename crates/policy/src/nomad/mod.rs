@@ -148,7 +148,7 @@ impl Nomad {
             contended,
             futile: contended && self.governor.throttled(),
             pending: self.pending.len(),
-            worth: (self.on_fast / 16).max(64),
+            worth: (self.on_fast / 8).max(64),
         };
         if contended {
             self.request_inventory(now);
@@ -258,7 +258,10 @@ impl Policy for Nomad {
         self.relieve(now);
         self.promote(now);
         self.control_scan(now);
-        self.deadline = now + self.params.tick;
+        // With nothing to do it is enough to look now and then; a hot page brings the next look
+        // forward.
+        let idle = self.pending.is_empty() && self.inflight == 0;
+        self.deadline = now + Nanos(self.params.tick.0 * if idle { 4 } else { 1 });
     }
 
     fn poll_action(&mut self) -> Option<Action> {

@@ -50,11 +50,11 @@ impl Nomad {
                 self.counters.referenced_twice += 1;
                 // The colder of the two rounds: one short idle time can be chance.
                 let class = class.max(meta.idle_class);
-                self.hot(page, class);
+                self.hot(now, page, class);
             }
             State::Idle if eager => {
                 self.counters.eager += 1;
-                self.hot(page, class);
+                self.hot(now, page, class);
             }
             State::Idle | State::Candidate => {
                 let new = meta.state == State::Idle;
@@ -68,11 +68,12 @@ impl Nomad {
         }
     }
 
-    fn hot(&mut self, page: PageRef, class: u8) {
+    fn hot(&mut self, now: Nanos, page: PageRef, class: u8) {
         let meta = self.pages.entry(page);
         meta.idle_class = class;
         meta.state = State::Pending;
         meta.set_retries(0);
+        self.deadline = self.deadline.min(now + self.params.tick);
         if let Some(coldest) = self.pending.push(class, page) {
             set_state(&mut self.pages, coldest, State::Idle);
         }

@@ -221,7 +221,11 @@ impl Agent {
     /// The program gave the pages of a range back.
     fn on_gone(&self, state: &mut State, start: u64, end: u64) {
         state.pages.kill(start, end);
-        self.drop_shadows(state, start, end);
+        // The protection goes with the pages, and the one notice tells of all. What MADV_FREE
+        // leaves protected is unprotected by the first write.
+        while let Some((_, shadow)) = state.pages.take_shadow_over(start, end) {
+            state.frames.release(shadow.size, shadow.frame);
+        }
         self.reports.notice(Notice::Unmapped(range(start, end)));
     }
 

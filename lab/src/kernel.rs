@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which kernel the guest boots, and the modules it needs to reach the host's files.
 //!
-//! The default is a Debian kernel package that `mk/fetch-kernel` unpacked under
+//! The default is a Debian kernel package that `scripts/fetch-kernel` unpacked under
 //! `target/lab/kernel`; nothing is installed. `--kernel` and `--modules` name another one.
 
 use std::collections::HashMap;
@@ -58,7 +58,7 @@ pub fn default_dir() -> PathBuf {
 ///
 /// [`KernelError::Fetch`]; the script has said why on standard error.
 pub fn fetch() -> Result<(), KernelError> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../mk/fetch-kernel");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/fetch-kernel");
     let failed = |how: String| KernelError::Fetch {
         script: script.clone(),
         how,

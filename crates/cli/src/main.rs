@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         .init();
     let done = match cli.command {
         Command::Run(args) => run::run(args),
-        Command::Attach(args) => run::attach(args),
+        Command::Attach(args) => run::attach(&args),
         Command::Status(args) => status::status(&args),
         Command::Pause(args) => status::switch(&args, terrace_supervisor::control::Request::Pause),
         Command::Resume(args) => {

@@ -37,7 +37,7 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<u8> {
     manage(options, args.policy.stats.as_ref())
 }
 
-pub(crate) fn attach(args: AttachArgs) -> anyhow::Result<u8> {
+pub(crate) fn attach(args: &AttachArgs) -> anyhow::Result<u8> {
     let options = Options {
         agent: false,
         ..with_policy(&args.policy, Target::Running(Pid(args.pid)))

@@ -248,8 +248,6 @@ fn play(
     hot: std::ops::Range<u64>,
     cold: std::ops::Range<u64>,
 ) {
-    let start = machine.promotions + machine.demotions;
-    let _ = start;
     let base = policy.next_deadline();
     for round in 0..rounds {
         let begin = base + Nanos::from_millis(1_000 * round);

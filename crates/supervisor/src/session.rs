@@ -84,7 +84,6 @@ struct Session {
     managed: BTreeSet<Pid>,
     started: Nanos,
     memory_due: Nanos,
-    agent_cpu_gone: Nanos,
 }
 
 /// Runs until the program ends or a signal comes.
@@ -171,7 +170,6 @@ impl Session {
             managed: BTreeSet::new(),
             started: now,
             memory_due: now,
-            agent_cpu_gone: Nanos::ZERO,
             options,
             setting,
         })

@@ -51,7 +51,7 @@ impl Session {
             .keys()
             .map(|pid| cpu::agent(*pid).0)
             .sum::<u64>();
-        self.engine.stats_mut().terrace_cpu_ns = cpu::own().0 + agents + self.agent_cpu_gone.0;
+        self.engine.stats_mut().terrace_cpu_ns = cpu::own().0 + agents;
         if let Some(lost) = self.tracker.as_ref().and_then(|t| t.stats().ok()) {
             self.engine.stats_mut().hint_faults_lost = lost.lost_accesses;
         }

@@ -70,6 +70,12 @@ pub(crate) fn scale(random: u32, bound: usize) -> u32 {
     ((u64::from(random) * bound as u64) >> 32) as u32
 }
 
+/// `random` scaled to `0..bound`, for bounds that 32 bits would make uneven.
+#[inline]
+pub(crate) fn scale_wide(random: u64, bound: u64) -> u64 {
+    ((u128::from(random) * u128::from(bound)) >> 64) as u64
+}
+
 /// The two halves of 64 random bits.
 #[inline]
 #[expect(

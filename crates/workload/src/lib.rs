@@ -14,14 +14,25 @@
 #![forbid(unsafe_code)]
 
 mod alias;
+mod by_rank;
 pub mod content;
+mod gups;
+mod names;
+mod nomad;
 pub mod report;
+mod shares;
+mod sizes;
 mod spec;
+mod spread;
 mod stream;
+mod visits;
+mod workload;
 mod zipf;
 
 pub use alias::AliasTable;
-pub use spec::Choice;
+pub use shares::Piece;
+pub use shares::Shares;
+pub use sizes::Sizes;
 pub use spec::NAMES;
 pub use spec::Scale;
 pub use spec::Spec;
@@ -29,6 +40,15 @@ pub use spec::SpecError;
 pub use spec::Start;
 pub use stream::Stream;
 pub use stream::Visit;
+pub use visits::TABLE_PAGES_MAX;
+pub use visits::Visits;
+pub use workload::Choice;
+pub use workload::DRAW_NS;
+pub use workload::Part;
+pub use workload::Phase;
+pub use workload::Program;
+pub use workload::Workload;
+pub use workload::WorkloadError;
 pub use zipf::YCSB_THETA;
 pub use zipf::spread;
 pub use zipf::zipf_shares;

@@ -9,13 +9,13 @@ use std::ops::Range;
 use rand::Rng;
 use rand_pcg::Pcg64Mcg;
 
-use crate::Choice;
 use crate::LINES_PER_PAGE;
 use crate::Spec;
 use crate::WORDS_PER_PAGE;
 use crate::alias::AliasTable;
 use crate::alias::scale;
 use crate::alias::split;
+use crate::spec::Choice;
 
 /// One operation: some lines of one page, one word in each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

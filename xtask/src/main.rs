@@ -56,12 +56,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "terrace-agent",
         ],
     ),
+    ("terrace-claims", &["terrace-core"]),
     (
         "terrace-cli",
         &[
             "terrace-core",
             "terrace-policy",
             "terrace-config",
+            "terrace-claims",
             "terrace-sys",
             "terrace-bench",
             "terrace-workload",
@@ -88,6 +90,7 @@ const PURE: &[&str] = &[
     "terrace-workload",
     "terrace-proto",
     "terrace-config",
+    "terrace-claims",
 ];
 const IMPURE: &[&str] = &[
     "libc",

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use crate::claim::Claim;
+use crate::claim::Status;
+
+const GOOD: &str = r#"
+id = "nomad/small"
+paper = "nomad"
+section = "4.1, figure 7 (a)"
+says = "Nomad is as fast as TPP once stable."
+scaled = "memory by 8"
+status = "refuted"
+why = "A reason."
+
+[setup]
+machine = "machines/a.toml"
+workload = "nomad-small-read"
+seconds = 60.0
+free = ["13GB", ""]
+divide = 8
+
+[[run]]
+name = "nomad"
+system = "nomad"
+
+[[run]]
+name = "tpp"
+system = "tpp"
+seconds = 30.0
+page_size = "2MiB"
+
+[[holds]]
+left = "nomad.stable_ops_per_s"
+relation = ">="
+right = "tpp.stable_ops_per_s"
+tolerance = 0.05
+
+[[holds]]
+left = "nomad.ops_per_s / tpp.ops_per_s"
+relation = "about"
+right = 2
+within = 0.5
+
+[[holds]]
+relation = "decreasing"
+metric = "promoted_pages"
+over = ["tpp", "nomad"]
+"#;
+
+fn parse(text: &str) -> Result<Claim, String> {
+    Claim::parse(text, "nomad/small", Path::new("claims/nomad/small.toml"))
+        .map_err(|error| error.to_string())
+}
+
+/// The error for the good file with one thing replaced.
+fn spoilt(from: &str, to: &str) -> String {
+    assert!(GOOD.contains(from), "{from} is not in the file");
+    parse(&GOOD.replacen(from, to, 1)).unwrap_err()
+}
+
+#[test]
+fn a_good_file_becomes_a_claim() {
+    let claim = parse(GOOD).unwrap();
+    assert_eq!(claim.status, Status::Refuted);
+    let (nomad, tpp) = (&claim.runs[0].spec, &claim.runs[1].spec);
+    assert_eq!((nomad.seconds, tpp.seconds), (60.0, 30.0));
+    assert_eq!((nomad.page_bytes, tpp.page_bytes), (4096, 2 << 20));
+    assert_eq!(nomad.free, [Some(13_000_000_000), None]);
+    assert_eq!(tpp.divide, 8);
+    assert_eq!(claim.holds.len(), 3);
+    assert_eq!(
+        claim.holds[1].to_string(),
+        "nomad.ops_per_s / tpp.ops_per_s about 2"
+    );
+}
+
+/// What is spoilt, how, and what the error says.
+const MISTAKES: &[(&str, &str, &str)] = &[
+    (
+        "id = \"nomad/small\"",
+        "id = \"nomad/other\"",
+        ":2: id is 'nomad/other'",
+    ),
+    (
+        "paper = \"nomad\"",
+        "paper = \"nimble\"",
+        ":3: paper is 'nimble', expected mtm",
+    ),
+    ("status = \"refuted\"", "status = \"yes\"", ":7: status is"),
+    (
+        "why = \"A reason.\"",
+        "",
+        ":7: status is 'refuted', so why is required",
+    ),
+    (
+        "scaled = \"memory by 8\"",
+        "",
+        "divide is above 1, so scaled must say it",
+    ),
+    (
+        "seconds = 60.0",
+        "seconds = 0.0",
+        ":13: seconds is 0, expected more than 0",
+    ),
+    ("seconds = 60.0", "", ":17: the run has no seconds"),
+    ("seconds = 60.0", "secs = 60.0", ":13: unknown field `secs`"),
+    ("divide = 8", "divide = 0", ":15: divide is 0"),
+    ("\"13GB\"", "\"much\"", ":14: free: 'much' is not a size"),
+    (
+        "name = \"tpp\"",
+        "name = \"nomad\"",
+        "second [[run]] named 'nomad'",
+    ),
+    (
+        "name = \"tpp\"",
+        "name = \"t.p\"",
+        "expected a word without",
+    ),
+    (
+        "page_size = \"2MiB\"",
+        "page_size = \"8KiB\"",
+        "expected 4KiB, 2MiB, 1GiB",
+    ),
+    (
+        "relation = \">=\"",
+        "relation = \">\"",
+        "expected >=, <=, about",
+    ),
+    (
+        "right = \"tpp.stable_ops_per_s\"",
+        "right = \"tqq.stable_ops_per_s\"",
+        "no run 'tqq'; there are nomad, tpp",
+    ),
+    (
+        "right = \"tpp.stable_ops_per_s\"",
+        "right = \"nomad.stable_ops_per_s\"",
+        "left and right are the same",
+    ),
+    ("within = 0.5", "", "about needs a tolerance"),
+    (
+        "over = [\"tpp\", \"nomad\"]",
+        "over = [\"tpp\"]",
+        "over needs two runs at least",
+    ),
+    (
+        "tolerance = 0.05",
+        "tolerance = -1.0",
+        "tolerance is -1, expected a number above 0",
+    ),
+    (
+        "tolerance = 0.05",
+        "tolerance = nan",
+        "tolerance is NaN, expected",
+    ),
+];
+
+#[test]
+fn each_mistake_names_its_line() {
+    for (from, to, expected) in MISTAKES {
+        let error = spoilt(from, to);
+        assert!(error.contains(expected), "{error}\n  lacks {expected}");
+        assert!(error.starts_with("claims/nomad/small.toml:"), "{error}");
+    }
+}
+
+#[test]
+fn a_claim_without_runs_or_relations_is_refused() {
+    let head = GOOD.split("[[run]]").next().unwrap();
+    assert!(parse(head).unwrap_err().contains("has no [[run]]"));
+    let no_relation = GOOD.split("[[holds]]").next().unwrap();
+    assert!(parse(no_relation).unwrap_err().contains("has no [[holds]]"));
+}
+
+#[test]
+fn equal_runs_have_equal_keys() {
+    let claim = parse(GOOD).unwrap();
+    let again = parse(GOOD).unwrap();
+    assert_eq!(claim.runs[0].spec.key(), again.runs[0].spec.key());
+    assert_ne!(claim.runs[0].spec.key(), claim.runs[1].spec.key());
+    let both = crate::plan::runs([&claim, &again]);
+    assert_eq!(both.len(), 2);
+}
+
+proptest! {
+    /// Whatever is cut out of a good file, the answer is a claim or an error of one line.
+    #[test]
+    fn no_text_makes_it_panic(from in 0..GOOD.len(), length in 0usize..60) {
+        let to = (from + length).min(GOOD.len());
+        let text = [&GOOD[..from], &GOOD[to..]].concat();
+        if let Err(error) = parse(&text) {
+            prop_assert!(error.starts_with("claims/nomad/small.toml:"), "{}", error);
+            prop_assert!(!error.contains('\n'), "{}", error);
+        }
+    }
+}

@@ -156,7 +156,7 @@ pub struct RunSpec {
     pub page_bytes: u64,
     /// Bytes that the programs may use of each node, by number; `None`: what the machine has.
     pub free: Vec<Option<u64>>,
-    /// All sizes (nodes, free memory, workload) are divided by this.
+    /// All sizes (nodes, caches, free memory, workload) are divided by this power of two.
     pub divide: u32,
     /// Where the costs of kernel and processor work come from.
     pub costs: CostSource,

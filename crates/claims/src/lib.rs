@@ -6,8 +6,8 @@
 //! crate reads such a file ([`Claim::parse`]), gives the runs it needs ([`plan`]), and judges the
 //! relations over the figures that came out ([`judge()`]). `docs/claims.md` describes the format.
 //!
-//! Pure: texts and figures in, judgements out. Reading files, running the simulator on all cores
-//! and printing are `terrace claims` (`crates/cli/src/claims.rs`).
+//! Pure: texts and outcomes in, set-ups and judgements out. Reading files, running the simulator on
+//! all cores and printing are `terrace claims` (`crates/cli/src/claims.rs`).
 //!
 //! Invariants: a checked claim has at least one run and one relation; every relation names runs of
 //! its own claim; a refuted or open claim says why. A relation over a figure that is missing or not

@@ -261,8 +261,9 @@ impl RawRun {
     fn divide(&self) -> Checked<u32> {
         match &self.divide {
             None => Ok(1),
-            Some(divide) if *divide.get_ref() == 0 => {
-                fault(at(divide), "divide is 0, expected 1 or more")
+            Some(divide) if !divide.get_ref().is_power_of_two() => {
+                let what = format!("divide is {}, expected a power of two", divide.get_ref());
+                fault(at(divide), what)
             }
             Some(divide) => Ok(*divide.get_ref()),
         }

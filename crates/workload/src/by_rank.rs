@@ -3,8 +3,7 @@
 //!
 //! Rank `i` (0 is the hottest) has a weight of `1 / (i + 1)^theta`. [`ZipfRanks`] draws exactly:
 //! ranks are grouped into bands that grow geometrically, an alias table chooses the band, and
-//! inside it a uniform rank is accepted in proportion to its weight. A band is so narrow that 19 of
-//! 20 are accepted without computing a power.
+//! inside it a uniform rank is accepted in proportion to its weight.
 
 use rand::Rng;
 use rand_pcg::Pcg64Mcg;
@@ -12,8 +11,9 @@ use rand_pcg::Pcg64Mcg;
 use crate::alias::AliasTable;
 use crate::alias::scale_wide;
 
-/// Ranks that are bands of their own, and the bands of each octave after them.
-const BANDS_PER_OCTAVE: u64 = 16;
+/// The first ranks are bands of their own; then a band is at least this fraction of its first rank.
+/// 97 of 100 ranks drawn are accepted without a power.
+const BAND_FRACTION: u64 = 32;
 
 /// The weight of a rank.
 pub(crate) fn zipf_weight(rank: u64, theta: f64) -> f64 {
@@ -61,7 +61,7 @@ impl ZipfRanks {
         let mut starts = vec![0];
         let mut next = 0;
         while next < count {
-            next = (next + (next / BANDS_PER_OCTAVE).max(1)).min(count);
+            next = (next + (next / BAND_FRACTION).max(1)).min(count);
             starts.push(next);
         }
         let weights: Vec<f64> = starts
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn a_billion_ranks_need_no_table() {
         let ranks = ZipfRanks::new(1 << 30, 0.99);
-        assert!(ranks.starts.len() < 500);
+        assert!(ranks.starts.len() < 1000);
         let mut rng = Pcg64Mcg::new(1);
         let first = (0..100_000).filter(|_| ranks.draw(&mut rng) == 0).count();
         let expected = 100_000.0 / zipf_sum(1 << 30, 0.99);

@@ -25,14 +25,15 @@
 //! it; 64 and 1 read the whole page in order.
 
 use crate::Choice;
+use crate::DRAW_NS;
 use crate::Part;
 use crate::Phase;
-use crate::Program;
 use crate::Start;
 use crate::Workload;
 use crate::WorkloadError;
 use crate::YCSB_THETA;
 use crate::sizes::Parameters;
+use crate::sizes::Shape;
 
 const GB: u64 = 1_000_000_000;
 
@@ -66,20 +67,66 @@ pub(crate) fn build(parameters: &Parameters<'_>) -> Result<Workload, WorkloadErr
         weight: 1.0,
         pages: pages - active..pages,
         choice: Choice::Zipf {
-            theta: parameters.number("theta", YCSB_THETA, 0.01, 5.0)?,
+            theta: parameters.theta(YCSB_THETA)?,
             items_per_page: 1,
         },
         write_percent,
         lines: parameters.number("lines", 8, 1, 64)?,
-        step: parameters.number("step", 7, 1, 63)?,
+        step: parameters.step(7)?,
     };
-    Ok(Workload::of(Program {
-        name: name.to_owned(),
+    parameters.program(Shape {
         pages,
-        threads: parameters.number("threads", 1, 1, 1024)?,
-        start: parameters.start(start)?,
-        fill: Vec::new(),
+        threads_paper: 1,
+        start,
+        think_ns: DRAW_NS,
         phases: vec![Phase::forever(vec![part])],
-        priority: 0,
-    }))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Program;
+    use crate::Sizes;
+
+    const FREE: u64 = 111 << 20;
+
+    fn named(name: &str, sizes: &Sizes) -> Program {
+        let mut workload = Workload::named(name, sizes).expect(name);
+        workload.programs.remove(0)
+    }
+
+    #[test]
+    fn small_fits_the_fast_node_and_large_does_not() {
+        let free_pages = u32::try_from(FREE / crate::PAGE_BYTES).expect("small");
+        let small = named("nomad-small-read", &Sizes::fast_free(FREE));
+        let part = &small.phases[0].parts[0];
+        assert!(part.page_count() < free_pages * 65 / 100);
+        assert!(small.pages > free_pages * 29 / 10);
+        assert_eq!((part.write_percent, small.start), (0, Start::Slow));
+        let large = named("nomad-large-write", &Sizes::fast_free(FREE));
+        let part = &large.phases[0].parts[0];
+        assert!(part.page_count() > 2 * free_pages);
+        assert_eq!((part.write_percent, large.start), (100, Start::FirstTouch));
+    }
+
+    #[test]
+    fn the_paper_s_sizes_are_the_paper_s() {
+        for (name, rss, wss) in [
+            ("nomad-small-read", 20 * GB, 10 * GB),
+            ("nomad-small-paper-read", 20 * GB, 10 * GB),
+            ("nomad-medium-write", 27 * GB, 27 * GB / 2),
+            ("nomad-large-read", 27 * GB, 27 * GB),
+        ] {
+            let program = named(name, &Sizes::paper());
+            let part = &program.phases[0].parts[0];
+            assert_eq!(u64::from(program.pages), rss / 4096, "{name}");
+            assert_eq!(u64::from(part.page_count()), wss / 4096, "{name}");
+            assert_eq!(
+                part.pages.end, program.pages,
+                "the second half is the working set"
+            );
+            assert_eq!(program.start, Start::FirstTouch);
+        }
+    }
 }

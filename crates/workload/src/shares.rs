@@ -4,15 +4,11 @@
 //! A share is of the visits of the program in that phase, not of the cache lines: where parts touch
 //! different numbers of lines, use [`Phase::shares_weighted`].
 
-use std::num::NonZeroU64;
 use std::ops::Range;
 
-use crate::Choice;
 use crate::Part;
 use crate::Phase;
 use crate::Program;
-use crate::by_rank;
-use crate::spread::Spread;
 
 /// Visits per page of a program, reads and writes apart; the sum over both is 1.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,6 +57,10 @@ impl Phase {
     /// As [`Phase::shares`] with another weight for each part, e.g. `weight * lines / mean_lines`
     /// for shares of the cache lines. The sum over all pages is the sum of the weights.
     #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "shares are kept in single precision: 268 million pages in 2 GiB"
+    )]
     pub fn shares_weighted(
         &self,
         program: &Program,
@@ -71,16 +71,25 @@ impl Phase {
             read: vec![0.0; program.pages as usize],
             write: vec![0.0; program.pages as usize],
         };
-        for part in &self.parts {
-            let writes = f64::from(part.write_percent) / 100.0;
-            let weight = weight(part);
+        let alike = |a: &Part, b: &Part| a.pages == b.pages && a.choice == b.choice;
+        for (index, part) in self.parts.iter().enumerate() {
+            // Parts of the same distribution are gone through once.
+            if self.parts[..index].iter().any(|other| alike(part, other)) {
+                continue;
+            }
+            let (mut read, mut write) = (0.0, 0.0);
+            for part in self.parts.iter().filter(|other| alike(part, other)) {
+                let writes = f64::from(part.write_percent) / 100.0;
+                read += weight(part) * (1.0 - writes);
+                write += weight(part) * writes;
+            }
             let (start, end) = (part.pages.start as usize, part.pages.end as usize);
-            if writes < 1.0 {
-                part.add_to(&mut shares.read[start..end], seed, weight * (1.0 - writes));
-            }
-            if writes > 0.0 {
-                part.add_to(&mut shares.write[start..end], seed, weight * writes);
-            }
+            let reads = &mut shares.read[start..end];
+            let writes = &mut shares.write[start..end];
+            part.each_share(seed, |page, share| {
+                reads[page as usize] += (share * read) as f32;
+                writes[page as usize] += (share * write) as f32;
+            });
         }
         shares
     }
@@ -89,8 +98,7 @@ impl Phase {
     /// else `None`.
     #[must_use]
     pub fn pieces(&self, program: &Program) -> Option<Vec<Piece>> {
-        let flat = |part: &Part| matches!(part.choice, Choice::Uniform | Choice::Sequential);
-        if !self.parts.iter().all(flat) {
+        if !self.parts.iter().all(|part| part.choice.is_flat()) {
             return None;
         }
         let mut cuts = vec![0, program.pages];
@@ -116,59 +124,5 @@ impl Phase {
             piece
         };
         Some(cuts.windows(2).map(piece).collect())
-    }
-}
-
-impl Part {
-    /// Pages in its range.
-    #[must_use]
-    pub fn page_count(&self) -> u32 {
-        self.pages.end - self.pages.start
-    }
-
-    /// Items in its range, so many in a page.
-    pub(crate) fn items(&self, per_page: u16) -> NonZeroU64 {
-        let items = u64::from(self.page_count()) * u64::from(per_page);
-        NonZeroU64::new(items).expect("a part has pages and a page has items")
-    }
-
-    /// Where its ranks are. The same range has the same order in every phase.
-    pub(crate) fn spread(&self, items: NonZeroU64, seed: u64) -> Spread {
-        Spread::new(items, seed ^ u64::from(self.pages.start) << 32)
-    }
-
-    /// Shares of its own pages, whose sum is 1.
-    pub(crate) fn page_shares(&self, seed: u64) -> Vec<f64> {
-        let mut pages = vec![0.0; self.page_count() as usize];
-        self.add_to(&mut pages, seed, 1.0);
-        pages.into_iter().map(f64::from).collect()
-    }
-
-    /// Adds `weight` in all, distributed over `pages`, the part's own.
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "shares are kept in single precision: 268 million pages in 2 GiB"
-    )]
-    fn add_to(&self, pages: &mut [f32], seed: u64, weight: f64) {
-        match &self.choice {
-            Choice::Uniform | Choice::Sequential => {
-                let each = (weight / f64::from(self.page_count())) as f32;
-                pages.iter_mut().for_each(|share| *share += each);
-            }
-            Choice::Zipf {
-                theta,
-                items_per_page,
-            } => {
-                let per_page = u64::from(*items_per_page);
-                let items = self.items(*items_per_page);
-                let spread = self.spread(items, seed);
-                let total = by_rank::zipf_sum(items.get(), *theta);
-                for rank in 0..items.get() {
-                    let share = by_rank::zipf_weight(rank, *theta) / total;
-                    let page = spread.at(rank) / per_page;
-                    pages[usize::try_from(page).expect("in memory")] += (weight * share) as f32;
-                }
-            }
-        }
     }
 }

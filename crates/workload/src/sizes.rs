@@ -15,10 +15,22 @@ use terrace_core::Nanos;
 use terrace_core::parse_bytes;
 use terrace_core::parse_duration;
 
+use crate::DRAW_NS;
 use crate::PAGE_BYTES;
-use crate::Scale;
+use crate::Phase;
+use crate::Program;
 use crate::Start;
+use crate::Workload;
 use crate::WorkloadError;
+
+/// What the sizes relate to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    /// The sizes in the papers.
+    Paper,
+    /// Small ones in proportion to that many bytes free on the fast node.
+    FastFree(u64),
+}
 
 /// The sizes of a workload: where they come from, and what is set by name instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,12 +84,25 @@ impl From<Scale> for Sizes {
     }
 }
 
+/// Fewer pages are no workload.
+const PAGES_MIN: u32 = 64;
+
+/// What a workload of one program is, besides the parameters that all have.
+#[derive(Debug)]
+pub(crate) struct Shape {
+    pub(crate) pages: u32,
+    pub(crate) threads_paper: u32,
+    pub(crate) start: Start,
+    pub(crate) think_ns: f64,
+    pub(crate) phases: Vec<Phase>,
+}
+
 /// Reads the parameters of one workload and remembers which names it asked for.
 #[derive(Debug)]
 pub(crate) struct Parameters<'a> {
     workload: &'a str,
     sizes: &'a Sizes,
-    asked: RefCell<Vec<&'static str>>,
+    asked: RefCell<Vec<String>>,
 }
 
 impl<'a> Parameters<'a> {
@@ -100,6 +125,24 @@ impl<'a> Parameters<'a> {
             Scale::Paper => paper,
             Scale::FastFree(_) => small,
         }
+    }
+
+    /// The free fast memory that small sizes relate to.
+    pub(crate) fn free_bytes(&self) -> Option<u64> {
+        match self.sizes.scale {
+            Scale::Paper => None,
+            Scale::FastFree(bytes) => Some(bytes),
+        }
+    }
+
+    /// The exponent of a zipfian distribution.
+    pub(crate) fn theta(&self, default: f64) -> Result<f64, WorkloadError> {
+        self.number("theta", default, 0.01, 5.0)
+    }
+
+    /// Visits that write, in percent.
+    pub(crate) fn write_percent(&self, default: u8) -> Result<u8, WorkloadError> {
+        self.number("write_percent", default, 0, 100)
     }
 
     /// A size in pages: as given by name, else the paper's bytes or hundredths of the free memory.
@@ -147,7 +190,6 @@ impl<'a> Parameters<'a> {
     }
 
     /// A duration.
-    #[allow(dead_code, reason = "used by the workloads with phases")]
     pub(crate) fn time(&self, name: &'static str, default: Nanos) -> Result<Nanos, WorkloadError> {
         let Some(value) = self.given(name) else {
             return Ok(default);
@@ -156,6 +198,76 @@ impl<'a> Parameters<'a> {
             .ok()
             .filter(|time| *time > Nanos::ZERO)
             .ok_or_else(|| self.bad(name, value, "a duration above 0 such as 150s"))
+    }
+
+    /// An odd number of lines from one touched line to the next: no line comes twice.
+    pub(crate) fn step(&self, default: u8) -> Result<u8, WorkloadError> {
+        let step = self.number("step", default, 1, 63)?;
+        if step % 2 == 1 {
+            Ok(step)
+        } else {
+            Err(self.bad("step", &step.to_string(), "an odd number from 1 to 63"))
+        }
+    }
+
+    /// Think time of a visit, ns.
+    pub(crate) fn think(&self, default_ns: f64) -> Result<f64, WorkloadError> {
+        let Some(value) = self.given("think") else {
+            return Ok(default_ns.max(DRAW_NS));
+        };
+        let time = parse_duration(value)
+            .map_err(|_| self.bad("think", value, "a duration such as 300ns"))?;
+        Ok(nanoseconds(time).max(DRAW_NS))
+    }
+
+    /// The workload of one program, with the parameters that all have.
+    pub(crate) fn program(&self, shape: Shape) -> Result<Workload, WorkloadError> {
+        if shape.pages < PAGES_MIN {
+            return Err(self.too_small("its working set"));
+        }
+        let think_ns = self.think(shape.think_ns)?;
+        let mut phases = shape.phases;
+        for phase in &mut phases {
+            phase.think_ns = think_ns;
+        }
+        Ok(Workload::of(Program {
+            name: self.workload.to_owned(),
+            pages: shape.pages,
+            threads: self.threads(shape.threads_paper)?,
+            start: self.start(shape.start)?,
+            fill: Vec::new(),
+            phases,
+            priority: 0,
+        }))
+    }
+
+    /// Threads: as many as in the paper, one with the small sizes.
+    pub(crate) fn threads(&self, paper: u32) -> Result<u32, WorkloadError> {
+        self.number("threads", self.default(paper, 1), 1, 1024)
+    }
+
+    /// The parameters for a workload inside this one: a `count`th of the memory, and what is set
+    /// with its name in front (`scan.working_set=1GiB`).
+    pub(crate) fn inner(&self, name: &str, count: u64) -> Sizes {
+        let prefix = format!("{name}.");
+        let mut asked = self.asked.borrow_mut();
+        let mut overrides = BTreeMap::new();
+        for (key, value) in &self.sizes.overrides {
+            if let Some(own) = key.strip_prefix(&prefix) {
+                asked.push(key.clone());
+                overrides.insert(own.to_owned(), value.clone());
+            }
+        }
+        let scale = match self.sizes.scale {
+            Scale::Paper => Scale::Paper,
+            Scale::FastFree(free) => Scale::FastFree(free / count.max(1)),
+        };
+        Sizes { scale, overrides }
+    }
+
+    /// A word.
+    pub(crate) fn text(&self, name: &'static str, default: &'a str) -> &'a str {
+        self.given(name).unwrap_or(default)
     }
 
     /// Where the pages start.
@@ -183,7 +295,7 @@ impl<'a> Parameters<'a> {
             .sizes
             .overrides
             .keys()
-            .find(|name| !asked.contains(&name.as_str()))
+            .find(|name| !asked.contains(name))
         {
             None => Ok(()),
             Some(name) => Err(WorkloadError::Parameter {
@@ -196,17 +308,83 @@ impl<'a> Parameters<'a> {
 
     fn given(&self, name: &'static str) -> Option<&'a str> {
         let mut asked = self.asked.borrow_mut();
-        if !asked.contains(&name) {
-            asked.push(name);
+        if !asked.iter().any(|other| other == name) {
+            asked.push(name.to_owned());
         }
         self.sizes.overrides.get(name).map(String::as_str)
     }
 
-    fn bad(&self, name: &'static str, value: &str, wanted: &str) -> WorkloadError {
+    pub(crate) fn bad(&self, name: &'static str, value: &str, wanted: &str) -> WorkloadError {
         WorkloadError::Value {
             name,
             value: value.to_owned(),
             wanted: wanted.to_owned(),
         }
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a think time is far below 2^53 ns"
+)]
+fn nanoseconds(time: Nanos) -> f64 {
+    time.0 as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_read_once_and_strangers_refused() {
+        let sizes = Sizes::fast_free(1 << 30)
+            .with("working-set=64MiB")
+            .and_then(|sizes| sizes.with("moves_at = 2s"))
+            .expect("name and value");
+        let parameters = Parameters::new("test", &sizes);
+        assert_eq!(parameters.pages("working_set", 1, 1), Ok(16_384));
+        let error = parameters.finish().expect_err("moves_at was not asked for");
+        assert_eq!(
+            error.to_string(),
+            "test has no parameter 'moves_at'; it has working_set"
+        );
+        assert_eq!(
+            parameters.time("moves_at", Nanos::ZERO),
+            Ok(Nanos(2_000_000_000))
+        );
+        assert_eq!(parameters.finish(), Ok(()));
+        assert_eq!(parameters.pages("hot", 1, 50), Ok(131_072), "half of 1 GiB");
+    }
+
+    #[test]
+    fn bad_values_say_what_would_do() {
+        for (setting, wanted) in [
+            (
+                "threads=0",
+                "threads cannot be '0'; give a number from 1 to 1024",
+            ),
+            ("threads=many", "threads cannot be 'many'"),
+            ("step=2", "step cannot be '2'; give an odd number"),
+            ("think=fast", "think cannot be 'fast'; give a duration"),
+            (
+                "start=fast",
+                "start cannot be 'fast'; give slow or first-touch",
+            ),
+            ("hot=1ZiBs", "hot cannot be '1ZiBs'; give a size"),
+            ("hot=1", "test has too few pages for hot"),
+        ] {
+            let sizes = Sizes::paper().with(setting).expect("name and value");
+            let parameters = Parameters::new("test", &sizes);
+            let result = parameters
+                .threads(1)
+                .and_then(|_| parameters.step(7))
+                .and_then(|_| parameters.think(1.0))
+                .and_then(|_| parameters.start(Start::Slow))
+                .and_then(|_| parameters.pages("hot", 1 << 20, 1));
+            let text = result.expect_err(setting).to_string();
+            assert!(text.starts_with(wanted), "{text}");
+        }
+        let error = Sizes::paper().with("threads").expect_err("no value");
+        assert!(error.to_string().contains("name=value"), "{error}");
     }
 }

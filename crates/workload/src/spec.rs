@@ -30,23 +30,11 @@ use std::ops::Range;
 
 use thiserror::Error;
 
-use crate::LINES_PER_PAGE;
+use crate::NAMES;
 use crate::PAGE_BYTES;
+use crate::Scale;
+use crate::Start;
 use crate::zipf;
-
-/// All names that [`Spec::named`] knows.
-pub const NAMES: [&str; 10] = [
-    "nomad-small-read",
-    "nomad-small-write",
-    "nomad-small-paper-read",
-    "nomad-small-paper-write",
-    "nomad-medium-read",
-    "nomad-medium-write",
-    "nomad-large-read",
-    "nomad-large-write",
-    "gups",
-    "gups-uniform",
-];
 
 /// Why there is no such workload.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -69,24 +57,6 @@ pub enum SpecError {
         /// The resident set that was asked for.
         bytes: u64,
     },
-}
-
-/// What the sizes relate to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scale {
-    /// The sizes in the papers, for a fast node of 16 GB.
-    Paper,
-    /// The same proportions for a fast node with that many bytes free.
-    FastFree(u64),
-}
-
-/// Where the pages are before the first visit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Start {
-    /// All on the slow node.
-    Slow,
-    /// Touched in the order of addresses: on the fast node until it is full.
-    FirstTouch,
 }
 
 /// How pages are chosen within the working set.
@@ -240,7 +210,7 @@ fn nomad(name: &str, scale: Scale) -> Result<Spec, SpecError> {
         pages: total,
         active: total - active..total,
         choice: Choice::Zipf {
-            theta: zipf::YCSB_THETA,
+            theta: crate::YCSB_THETA,
         },
         write_percent,
         lines: 8,
@@ -275,78 +245,4 @@ fn gups(name: &str, scale: Scale) -> Result<Spec, SpecError> {
 
 fn count_u32(count: usize) -> u32 {
     u32::try_from(count).expect("a range of u32 has at most 2^32 - 1 members")
-}
-
-const _: () = assert!(LINES_PER_PAGE == 64);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const FREE: u64 = 111 << 20;
-
-    #[test]
-    fn all_names_give_a_workload() {
-        for name in NAMES {
-            for scale in [Scale::Paper, Scale::FastFree(FREE)] {
-                let spec = Spec::named(name, scale).expect(name);
-                assert!(spec.active.end <= spec.pages);
-                assert_eq!(spec.step % 2, 1, "an even step would visit a line twice");
-            }
-        }
-        let error = Spec::named("nomad-tiny-read", Scale::Paper).expect_err("unknown");
-        assert!(error.to_string().contains("gups"), "{error}");
-        assert!(matches!(
-            Spec::named("gups", Scale::FastFree(4096)),
-            Err(SpecError::TooSmall { .. })
-        ));
-        assert!(matches!(
-            Spec::named("nomad-large-read", Scale::FastFree(u64::MAX)),
-            Err(SpecError::TooLarge { .. })
-        ));
-    }
-
-    #[test]
-    fn small_fits_the_fast_node_and_large_does_not() {
-        let free_pages = u32::try_from(FREE / PAGE_BYTES).expect("small");
-        let small = Spec::named("nomad-small-read", Scale::FastFree(FREE)).expect("known");
-        assert!(small.active.len() < free_pages as usize * 65 / 100);
-        assert!(small.pages > free_pages * 29 / 10);
-        assert_eq!(small.write_percent, 0);
-        let large = Spec::named("nomad-large-write", Scale::FastFree(FREE)).expect("known");
-        assert!(large.active.len() > 2 * free_pages as usize);
-        assert_eq!(large.write_percent, 100);
-    }
-
-    #[test]
-    fn popularity_follows_the_shares() {
-        for name in ["nomad-small-read", "gups", "gups-uniform"] {
-            let spec = Spec::named(name, Scale::FastFree(8 << 20)).expect("known");
-            let shares = spec.shares(1);
-            assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{name}");
-            let order = spec.by_popularity(1);
-            assert_eq!(order.len(), spec.pages as usize);
-            assert!(
-                order
-                    .iter()
-                    .map(|&page| shares[page as usize])
-                    .is_sorted_by(|a, b| a >= b),
-                "{name}"
-            );
-        }
-    }
-
-    #[test]
-    fn the_hot_set_is_hottest() {
-        let spec = Spec::named("gups", Scale::Paper).expect("known");
-        let Choice::HotSet { hot, percent } = spec.choice.clone() else {
-            panic!("gups has a hot set");
-        };
-        assert_eq!(
-            (spec.bytes() >> 20, hot.len() / 256, percent),
-            (300, 40, 90)
-        );
-        let first: Vec<u32> = spec.by_popularity(1)[..hot.len()].to_vec();
-        assert!(first.iter().all(|page| hot.contains(page)));
-    }
 }

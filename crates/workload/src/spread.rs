@@ -23,12 +23,8 @@ impl Spread {
         let bits = (64 - (count - 1).leading_zeros()).max(2);
         let mut state = seed;
         let mut next = || {
-            // splitmix64
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut x = state;
-            x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            x ^ (x >> 31)
+            mix(state)
         };
         Self {
             count,
@@ -54,6 +50,13 @@ impl Spread {
             }
         }
     }
+}
+
+/// The finaliser of splitmix64: every bit of the input reaches every bit of the output.
+pub(crate) fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The visits of a program, one after the other, from a seed.
 //!
-//! One 64-bit random number chooses the page, another the part of the mixture, the first line, the
-//! word in each line and whether it writes. Same program and seed: same visits, on every machine.
-//! Distributions that are not uniform come from an alias table where the part is small (8 bytes a
-//! page, [`TABLE_PAGES_MAX`]) and are computed where it is not.
+//! One 64-bit random number says the part of the mixture, the first line, the word in each line and
+//! whether it writes; as many more as the distribution needs choose the page. Same program and seed:
+//! same visits, on every machine. No distribution keeps a table that grows with the pages.
 
 use std::num::NonZeroU64;
 
@@ -16,35 +15,103 @@ use crate::LINES_PER_PAGE;
 use crate::Part;
 use crate::Phase;
 use crate::Program;
-use crate::Visit;
+use crate::WORDS_PER_PAGE;
 use crate::alias::AliasTable;
 use crate::alias::scale_wide;
 use crate::alias::split;
 use crate::by_rank::ZipfRanks;
+use crate::choice::aged;
+use crate::choice::row_page;
+use crate::choice::small;
+use crate::kronecker::Vertices;
+use crate::normal;
+use crate::nurand::NuRand;
 use crate::spread::Spread;
+use crate::spread::mix;
 
-/// Pages of a part up to which it gets an alias table: 8 MiB of table for 4 GiB of pages.
-pub const TABLE_PAGES_MAX: u32 = 1 << 20;
+/// Bits of the coin for writing.
+const WRITE_BITS: u8 = 19;
 
-/// How a page of one part comes about.
+/// One operation: some lines of one page, one word in each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Visit {
+    /// The page, by index.
+    pub page: u32,
+    /// The first line, 0 to 63.
+    pub first_line: u8,
+    /// How many lines.
+    pub lines: u8,
+    /// From one to the next, modulo 64.
+    pub step: u8,
+    /// The word in each line, 0 to 7.
+    pub word: u8,
+    /// Whether the words are updated or only read.
+    pub write: bool,
+}
+
+impl Visit {
+    /// The words touched, by index in the program's memory.
+    #[inline]
+    pub fn words(self) -> impl Iterator<Item = u64> {
+        let base = u64::from(self.page) * WORDS_PER_PAGE + u64::from(self.word);
+        let mut line = self.first_line;
+        (0..self.lines).map(move |_| {
+            let index = base + u64::from(line) * 8;
+            line = line.wrapping_add(self.step) % LINES_PER_PAGE;
+            index
+        })
+    }
+}
+
+/// How a page of one part comes about, as an offset from the part's first.
 #[derive(Debug, Clone)]
 enum Chooser {
     Uniform,
-    /// The next page, from the part's first.
+    /// The next page.
     Sequential(u32),
-    Table(AliasTable),
-    Zipf {
+    Zipf(Zipf),
+    Latest {
         ranks: ZipfRanks,
-        spread: Spread,
+        per_page: NonZeroU64,
+        head: u64,
+        items: u64,
+    },
+    Runs {
+        starts: Zipf,
+        pages_max: u32,
+        next: u32,
+        left: u32,
+    },
+    Normal {
+        stride: u32,
+        places: u64,
+    },
+    Kronecker {
+        vertices: Vertices,
+        spread: Option<Spread>,
         per_page: NonZeroU64,
     },
+    NuRand {
+        rows: NuRand,
+        per_group: u64,
+        groups: u64,
+        row_bytes: u16,
+    },
+}
+
+/// Zipfian items, spread over the pages.
+#[derive(Debug, Clone)]
+struct Zipf {
+    ranks: ZipfRanks,
+    spread: Spread,
+    per_page: NonZeroU64,
 }
 
 #[derive(Debug, Clone)]
 struct PartVisits {
     chooser: Chooser,
     first: u32,
-    count: u64,
+    count: u32,
     /// In units of 2^-19.
     write_below: u32,
     lines: u8,
@@ -84,15 +151,14 @@ impl Visits {
     /// are), other draws.
     #[must_use]
     pub fn for_thread(program: &Program, seed: u64, thread: u32) -> Self {
-        Self::with_tables(program, seed, thread, TABLE_PAGES_MAX)
-    }
-
-    fn with_tables(program: &Program, seed: u64, thread: u32, table_pages_max: u32) -> Self {
-        let phase = |phase: &Phase| PhaseVisits::new(phase, seed, table_pages_max);
-        let stream = u128::from(thread) << 32 | 0xa02b_dbf7_bb3c_0a7a;
+        let stream = mix(mix(seed) ^ u64::from(thread));
         Self {
-            rng: Pcg64Mcg::new(u128::from(seed) << 64 | stream),
-            phases: program.phases.iter().map(phase).collect(),
+            rng: Pcg64Mcg::new(u128::from(mix(stream ^ 1)) << 64 | u128::from(stream)),
+            phases: program
+                .phases
+                .iter()
+                .map(|phase| PhaseVisits::new(phase, seed))
+                .collect(),
         }
     }
 
@@ -103,8 +169,7 @@ impl Visits {
     /// If the program has no such phase.
     #[inline]
     pub fn visit(&mut self, phase: usize) -> Visit {
-        let random = self.rng.next_u64();
-        let (coin, low) = split(random);
+        let (coin, low) = split(self.rng.next_u64());
         let phase = &mut self.phases[phase];
         let part = match &phase.mixture {
             Mixture::One => 0,
@@ -113,34 +178,37 @@ impl Visits {
         };
         let part = &mut phase.parts[part];
         let offset = part.chooser.page(&mut self.rng, part.count);
-        let [bits, more, ..] = low.to_le_bytes();
+        let [line, word, ..] = low.to_le_bytes();
         Visit {
             page: part.first + offset,
-            first_line: bits % LINES_PER_PAGE,
+            first_line: line % LINES_PER_PAGE,
             lines: part.lines,
             step: part.step,
-            word: more % 8,
-            // The upper 19 bits of the half that line and word leave.
-            write: low >> 13 < part.write_below,
+            word: word % 8,
+            // The bits that line and word leave.
+            write: low >> (32 - WRITE_BITS) < part.write_below,
         }
     }
 }
 
 impl PhaseVisits {
-    fn new(phase: &Phase, seed: u64, table_pages_max: u32) -> Self {
+    fn new(phase: &Phase, seed: u64) -> Self {
         let weights: Vec<f64> = phase.parts.iter().map(|part| part.weight).collect();
         let mixture = match weights[..] {
             [_] => Mixture::One,
             [first, second] => Mixture::Two(of_two_to(32, first / (first + second))),
             _ => Mixture::Many(AliasTable::new(&weights)),
         };
-        let part = |part: &Part| PartVisits {
-            chooser: Chooser::new(part, seed, table_pages_max),
-            first: part.pages.start,
-            count: u64::from(part.page_count()),
-            write_below: split(of_two_to(19, f64::from(part.write_percent) / 100.0)).1,
-            lines: part.lines,
-            step: part.step,
+        let part = |part: &Part| {
+            let writes = of_two_to(WRITE_BITS, f64::from(part.write_percent) / 100.0);
+            PartVisits {
+                chooser: Chooser::new(part, seed),
+                first: part.pages.start,
+                count: part.page_count(),
+                write_below: split(writes).1,
+                lines: part.lines,
+                step: part.step,
+            }
         };
         Self {
             mixture,
@@ -149,52 +217,146 @@ impl PhaseVisits {
     }
 }
 
-impl Chooser {
-    fn new(part: &Part, seed: u64, table_pages_max: u32) -> Self {
-        let flat = matches!(part.choice, Choice::Uniform | Choice::Sequential);
-        if !flat && part.page_count() <= table_pages_max {
-            return Self::Table(AliasTable::new(&part.page_shares(seed)));
+impl Zipf {
+    fn new(part: &Part, theta: f64, items_per_page: u16, seed: u64) -> Self {
+        let items = part.items(items_per_page);
+        Self {
+            ranks: ZipfRanks::new(items.get(), theta),
+            spread: Spread::new(items, seed),
+            per_page: per_page(items_per_page),
         }
-        match &part.choice {
+    }
+
+    #[inline]
+    fn page(&self, rng: &mut Pcg64Mcg) -> u32 {
+        small(self.spread.at(self.ranks.draw(rng)) / self.per_page)
+    }
+}
+
+impl Chooser {
+    fn new(part: &Part, seed: u64) -> Self {
+        match part.choice {
             Choice::Uniform => Self::Uniform,
             Choice::Sequential => Self::Sequential(0),
             Choice::Zipf {
                 theta,
                 items_per_page,
+            } => Self::Zipf(Zipf::new(part, theta, items_per_page, seed)),
+            Choice::Latest {
+                theta,
+                items_per_page,
+                head,
             } => {
-                let items = part.items(*items_per_page);
-                Self::Zipf {
-                    ranks: ZipfRanks::new(items.get(), *theta),
-                    spread: part.spread(items, seed),
-                    per_page: (*items_per_page)
-                        .max(1)
-                        .try_into()
-                        .map_or(NonZeroU64::MIN, |n: std::num::NonZeroU16| n.into()),
+                let items = part.items(items_per_page).get();
+                Self::Latest {
+                    ranks: ZipfRanks::new(items, theta),
+                    per_page: per_page(items_per_page),
+                    head: u64::from(head) * u64::from(items_per_page),
+                    items,
                 }
             }
+            Choice::Runs {
+                theta,
+                items_per_page,
+                pages_max,
+            } => Self::Runs {
+                starts: Zipf::new(part, theta, items_per_page, seed),
+                pages_max,
+                next: 0,
+                left: 0,
+            },
+            Choice::Normal { stride } => Self::Normal {
+                stride,
+                places: u64::from(part.page_count().div_ceil(stride)),
+            },
+            Choice::Kronecker {
+                zero,
+                items_per_page,
+                permuted,
+            } => {
+                let items = part.items(items_per_page);
+                Self::Kronecker {
+                    vertices: Vertices::new(items.ilog2(), zero),
+                    spread: permuted.then(|| Spread::new(items, seed)),
+                    per_page: per_page(items_per_page),
+                }
+            }
+            Choice::NuRand {
+                a,
+                rows,
+                groups,
+                row_bytes,
+            } => Self::NuRand {
+                rows: NuRand::new(a, rows, seed),
+                per_group: u64::from(rows),
+                groups: u64::from(groups),
+                row_bytes,
+            },
         }
     }
 
-    /// A page as an offset from the part's first.
     #[inline]
-    fn page(&mut self, rng: &mut Pcg64Mcg, count: u64) -> u32 {
-        let wide = match self {
-            Self::Uniform => scale_wide(rng.next_u64(), count),
+    fn page(&mut self, rng: &mut Pcg64Mcg, count: u32) -> u32 {
+        match self {
+            Self::Uniform => small(scale_wide(rng.next_u64(), u64::from(count))),
             Self::Sequential(next) => {
                 let page = *next;
-                let after = u64::from(page) + 1;
-                *next = if after < count { page + 1 } else { 0 };
-                return page;
+                *next = after(page, count);
+                page
             }
-            Self::Table(table) => return table.draw(rng.next_u64()),
-            Self::Zipf {
+            Self::Zipf(zipf) => zipf.page(rng),
+            Self::Latest {
                 ranks,
+                per_page,
+                head,
+                items,
+            } => small(aged(*head, ranks.draw(rng), *items) / *per_page),
+            Self::Runs {
+                starts,
+                pages_max,
+                next,
+                left,
+            } => {
+                if *left == 0 {
+                    *next = starts.page(rng);
+                    *left = small(scale_wide(rng.next_u64(), u64::from(*pages_max))) + 1;
+                }
+                *left -= 1;
+                let page = *next;
+                *next = after(page, count);
+                page
+            }
+            Self::Normal { stride, places } => small(normal::draw(rng, *places)) * *stride,
+            Self::Kronecker {
+                vertices,
                 spread,
                 per_page,
-            } => spread.at(ranks.draw(rng)) / *per_page,
-        };
-        split(wide).1
+            } => {
+                let vertex = vertices.draw(rng);
+                let number = spread.map_or(vertex, |spread| spread.at(vertex));
+                small(number / *per_page)
+            }
+            Self::NuRand {
+                rows,
+                per_group,
+                groups,
+                row_bytes,
+            } => {
+                let group = scale_wide(rng.next_u64(), *groups);
+                row_page(group * *per_group + u64::from(rows.draw(rng)), *row_bytes)
+            }
+        }
     }
+}
+
+/// The page after `page` in a ring of `count`.
+#[inline]
+fn after(page: u32, count: u32) -> u32 {
+    if page + 1 < count { page + 1 } else { 0 }
+}
+
+fn per_page(items: u16) -> NonZeroU64 {
+    NonZeroU64::new(u64::from(items)).expect("a page has items")
 }
 
 /// `share` of 2^`bits`.

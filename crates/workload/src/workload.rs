@@ -14,9 +14,9 @@ use std::ops::Range;
 use terrace_core::Nanos;
 use thiserror::Error;
 
+use crate::Choice;
 use crate::PAGE_BYTES;
 use crate::Sizes;
-use crate::Start;
 use crate::sizes::Parameters;
 
 /// What drawing a visit and looping takes by itself on real hardware, ns: what the think time of
@@ -74,6 +74,15 @@ pub enum WorkloadError {
     },
 }
 
+/// Where the pages are before the first visit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// All on the slow node.
+    Slow,
+    /// Where touching them in order puts them: on the fast node until it is full.
+    FirstTouch,
+}
+
 /// What runs: one or more programs at the same time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Workload {
@@ -105,7 +114,8 @@ pub struct Program {
 /// Visits of the same kind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Phase {
-    /// How long; `None`: to the end. If all phases have a time, they start over after the last.
+    /// How long; `None`: to the end. If all phases have a time, they start over after
+    /// the last.
     pub lasts: Option<Nanos>,
     /// Time of a visit besides that for memory, real-hardware ns; at least [`DRAW_NS`].
     pub think_ns: f64,
@@ -128,23 +138,6 @@ pub struct Part {
     pub lines: u8,
     /// Distance from one of them to the next, in lines, modulo the page; odd.
     pub step: u8,
-}
-
-/// How pages are chosen within a part's range.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Choice {
-    /// All alike.
-    Uniform,
-    /// One after the other, then from the beginning again.
-    Sequential,
-    /// Zipfian over items, of which each page holds the same number; rank `i` has a share in
-    /// proportion to `1 / (i + 1)^theta`. A seeded permutation spreads the ranks over the items.
-    Zipf {
-        /// The exponent, above 0.
-        theta: f64,
-        /// Items in a page.
-        items_per_page: u16,
-    },
 }
 
 impl Workload {

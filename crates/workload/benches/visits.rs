@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Visits a second of one thread, for each kind of distribution: `cargo bench -p terrace-workload`.
+//!
+//! The promise is 100 million a second for `gups`; the others are what they are.
+
+use std::hint::black_box;
+
+use criterion::Criterion;
+use criterion::Throughput;
+use criterion::criterion_group;
+use criterion::criterion_main;
+use terrace_workload::Sizes;
+use terrace_workload::Visits;
+use terrace_workload::Workload;
+
+const BATCH: u64 = 100_000;
+
+fn visits(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("visits");
+    group.throughput(Throughput::Elements(BATCH));
+    group.sample_size(20);
+    for name in [
+        "gups",
+        "gups-uniform",
+        "gups-writeskew",
+        "zipf",
+        "pmbench",
+        "ycsb-a",
+        "ycsb-d",
+        "ycsb-e",
+        "bc",
+        "tpcc",
+        "scan",
+    ] {
+        // 192 GiB free: HeMem's DRAM, so that sizes are real.
+        let workload = Workload::named(name, &Sizes::fast_free(192 << 30)).expect(name);
+        let mut visits = Visits::new(&workload.programs[0], 1);
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| {
+                let mut sum = 0u64;
+                for _ in 0..BATCH {
+                    let visit = visits.visit(0);
+                    sum = sum
+                        .wrapping_add(u64::from(visit.page))
+                        .wrapping_add(u64::from(visit.first_line) + u64::from(visit.write));
+                }
+                black_box(sum)
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, visits);
+criterion_main!(benches);

@@ -1,362 +1,328 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Dense page metadata: 8 bytes a base page, in chunks of 2 MiB per process.
+//! Dense page metadata: 8 bytes a page of whatever size, and about 1 % for finding it.
 //!
-//! A chunk exists once one of its pages was seen. A huge page uses the entry of its first base
-//! page. Chunks are kept in address order (a `BTreeMap`), so
-//! nothing depends on the order of a hash.
+//! Processes are sorted by their id; a process is a few runs of spans of 1 GiB, each indexed by
+//! address ([`span`]). So finding a page is some comparisons and three loads, everything is walked
+//! in the order of process and address, and nothing depends on the order of a hash.
+//!
+//! Where a page is and how cold it is may only change inside [`Pages::update`] and
+//! [`Pages::change`], which keep bounds of coldness for each chunk and node; `nomad/victims` finds the coldest pages of a terabyte by
+//! them without walking it. Everything else may change through [`Pages::get_mut`], too.
 
-use std::collections::BTreeMap;
+mod meta;
+mod span;
 
 use terrace_core::Addr;
 use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::PageRef;
-use terrace_core::PageSize;
 use terrace_core::Pid;
 use terrace_core::Range;
 
-const CHUNK_SHIFT: u8 = 21;
-const CHUNK_PAGES: usize = 512;
-const NO_NODE: u8 = u8::MAX;
+pub use meta::Meta;
+pub use meta::State;
+pub use meta::class_idle;
+pub use meta::idle_class;
+use span::CHUNK_SHIFT;
+use span::FAN;
+pub(crate) use span::Rank;
+use span::SPAN_SHIFT;
+use span::Span;
 
-/// Where a page stands in a policy's queues.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[repr(u8)]
-pub enum State {
-    /// In no queue.
-    #[default]
-    Idle,
-    /// Referenced once, waits for the second reference.
-    Candidate,
-    /// Chosen, waits for its migration.
-    Pending,
-    /// Its migration is under way.
-    InFlight,
+/// Spans one after the other, without a gap.
+#[derive(Debug)]
+struct Run {
+    first: u64,
+    // Boxed, because a run that grows downwards moves them.
+    spans: Vec<Box<Span>>,
 }
 
-/// Metadata of one page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Meta {
-    last_ref_ms: u32,
-    node: u8,
-    /// Heat of the last references: class of the captured idle time, see [`idle_class`].
-    pub idle_class: u8,
-    /// Its queue.
-    pub state: State,
-    bits: u8,
-}
+impl Run {
+    const fn end(&self) -> u64 {
+        self.first + self.spans.len() as u64
+    }
 
-const _: () = assert!(size_of::<Meta>() == 8);
-
-const HUGE: u8 = 1;
-const SHADOW: u8 = 1 << 1;
-const WRITTEN: u8 = 1 << 2;
-const TURNED: u8 = 1 << 3;
-const RETRIES_SHIFT: u8 = 4;
-
-impl Default for Meta {
-    fn default() -> Self {
-        Self {
-            last_ref_ms: 0,
-            node: NO_NODE,
-            idle_class: u8::MAX,
-            state: State::Idle,
-            bits: 0,
+    /// The runs that are left when spans for which `gone` holds are taken out.
+    fn without(self, gone: impl Fn(u64) -> bool) -> Vec<Self> {
+        let mut runs: Vec<Self> = Vec::new();
+        for (number, span) in (self.first..).zip(self.spans) {
+            if gone(number) {
+                continue;
+            }
+            match runs.last_mut() {
+                Some(run) if run.end() == number => run.spans.push(span),
+                _ => runs.push(Self {
+                    first: number,
+                    spans: vec![span],
+                }),
+            }
         }
+        runs
     }
 }
 
-impl Meta {
-    /// When the page was last seen accessed (or arrived), to the millisecond.
-    #[must_use]
-    pub const fn last_ref(&self) -> Nanos {
-        Nanos::from_millis(self.last_ref_ms as u64)
+#[derive(Debug)]
+struct Process {
+    pid: Pid,
+    runs: Vec<Run>,
+}
+
+impl Process {
+    fn find(&self, number: u64) -> Option<(usize, usize)> {
+        let run = self
+            .runs
+            .partition_point(|run| run.first <= number)
+            .checked_sub(1)?;
+        let at = usize::try_from(number - self.runs[run].first).ok()?;
+        (at < self.runs[run].spans.len()).then_some((run, at))
     }
 
-    /// Notes an access. Times wrap after 49 days, which makes a page look young once.
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "wraps on purpose, see above"
-    )]
-    pub const fn touch(&mut self, now: Nanos) {
-        self.last_ref_ms = (now.0 / 1_000_000) as u32;
-    }
-
-    /// Where the page is, if known.
-    #[must_use]
-    pub const fn node(&self) -> Option<NodeId> {
-        if self.node == NO_NODE {
-            None
+    fn find_or_make(&mut self, number: u64) -> (usize, usize) {
+        if let Some(found) = self.find(number) {
+            return found;
+        }
+        let next = self.runs.partition_point(|run| run.first <= number);
+        if next > 0 && self.runs[next - 1].end() == number {
+            self.runs[next - 1].spans.push(Span::new());
+            if self
+                .runs
+                .get(next)
+                .is_some_and(|run| run.first == number + 1)
+            {
+                let mut behind = self.runs.remove(next);
+                self.runs[next - 1].spans.append(&mut behind.spans);
+            }
+        } else if self
+            .runs
+            .get(next)
+            .is_some_and(|run| run.first == number + 1)
+        {
+            self.runs[next].first = number;
+            self.runs[next].spans.insert(0, Span::new());
         } else {
-            Some(NodeId(self.node as u16))
+            let run = Run {
+                first: number,
+                spans: vec![Span::new()],
+            };
+            self.runs.insert(next, run);
         }
+        self.find(number).expect("it was just made")
     }
 
-    /// Notes where the page is. Nodes above 254 are not told apart (the kernel's limit is 1024,
-    /// machines have at most some dozens).
-    pub fn set_node(&mut self, node: NodeId) {
-        self.node = u8::try_from(node.0).unwrap_or(NO_NODE - 1);
-    }
-
-    fn bit(self, bit: u8) -> bool {
-        self.bits & bit != 0
-    }
-
-    fn set_bit(&mut self, bit: u8, on: bool) {
-        if on {
-            self.bits |= bit
-        } else {
-            self.bits &= !bit
-        }
-    }
-
-    /// Whether a valid shadow is known.
-    #[must_use]
-    pub fn shadow(&self) -> bool {
-        self.bit(SHADOW)
-    }
-
-    /// Notes a shadow's coming or going.
-    pub fn set_shadow(&mut self, on: bool) {
-        self.set_bit(SHADOW, on);
-    }
-
-    /// Whether the last access seen was a write.
-    #[must_use]
-    pub fn written(&self) -> bool {
-        self.bit(WRITTEN)
-    }
-
-    /// Notes what the last access was.
-    pub fn set_written(&mut self, on: bool) {
-        self.set_bit(WRITTEN, on);
-    }
-
-    /// Whether the page was migrated before: moving it back would be a turn.
-    #[must_use]
-    pub fn turned(&self) -> bool {
-        self.bit(TURNED)
-    }
-
-    /// Notes a migration.
-    pub fn set_turned(&mut self, on: bool) {
-        self.set_bit(TURNED, on);
-    }
-
-    /// Tries since the last success, at most 15.
-    #[must_use]
-    pub const fn retries(&self) -> u8 {
-        self.bits >> RETRIES_SHIFT
-    }
-
-    /// Sets the tries.
-    pub fn set_retries(&mut self, n: u8) {
-        self.bits = (self.bits & ((1 << RETRIES_SHIFT) - 1)) | (n.min(15) << RETRIES_SHIFT);
-    }
-
-    /// Whether the entry stands for a 2 MiB page.
-    #[must_use]
-    pub fn size(&self) -> PageSize {
-        if self.bit(HUGE) {
-            PageSize::Huge2M
-        } else {
-            PageSize::Base4K
+    fn forget(&mut self, range: Range) {
+        let last = (range.end.0 - 1) >> SPAN_SHIFT;
+        let first = range.start.0 >> SPAN_SHIFT;
+        let mut at = self.runs.partition_point(|run| run.end() <= first);
+        while at < self.runs.len() && self.runs[at].first <= last {
+            let run = &mut self.runs[at];
+            let numbers = first.max(run.first)..(last + 1).min(run.end());
+            let mut empty = Vec::new();
+            for number in numbers {
+                let start = number << SPAN_SHIFT;
+                let from = range.start.0.max(start) - start;
+                let to = range.end.0.min(start + (1 << SPAN_SHIFT)) - start;
+                let index = usize::try_from(number - run.first).expect("an index of the run");
+                if run.spans[index].forget(from..to) {
+                    empty.push(number);
+                }
+            }
+            if empty.is_empty() {
+                at += 1;
+                continue;
+            }
+            let left = self
+                .runs
+                .remove(at)
+                .without(|number| empty.binary_search(&number).is_ok());
+            let parts = left.len();
+            self.runs.splice(at..at, left);
+            at += parts;
         }
     }
 }
 
-/// Class of an idle time: eight per doubling of the time in microseconds, 0 for the hottest.
-/// From half an hour on all are one class; unknown is colder still.
-#[must_use]
-pub fn idle_class(idle: Option<Nanos>) -> u8 {
-    let Some(idle) = idle else { return u8::MAX };
-    let micros = (idle.0 / 1_000).max(1);
-    let octave = micros.ilog2();
-    let eighth = if octave >= 3 {
-        (micros >> (octave - 3)) & 7
-    } else {
-        (micros << (3 - octave)) & 7
-    };
-    u8::try_from(u64::from(octave) * 8 + eighth)
-        .unwrap_or(u8::MAX)
-        .min(u8::MAX - 1)
+/// Where a chunk is, until pages come or go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    process: u32,
+    run: u32,
+    span: u32,
+    chunk: u32,
 }
-
-/// The shortest idle time of a class.
-#[must_use]
-pub const fn class_idle(class: u8) -> Nanos {
-    let octave = class / 8;
-    let eighth = (class % 8) as u64;
-    let micros = if octave >= 3 {
-        (8 + eighth) << (octave - 3)
-    } else {
-        (8 + eighth) >> (3 - octave)
-    };
-    Nanos(micros.saturating_mul(1_000))
-}
-
-type Key = (Pid, u64);
 
 /// Metadata of all pages seen.
 #[derive(Debug, Default)]
 pub struct Pages {
-    chunks: BTreeMap<Key, Box<[Meta; CHUNK_PAGES]>>,
+    processes: Vec<Process>,
+    recent: usize,
 }
 
-const fn key(pid: Pid, addr: Addr) -> Key {
-    (pid, addr.0 >> CHUNK_SHIFT)
-}
-
-const fn index(addr: Addr) -> usize {
-    (addr.0 >> 12) as usize & (CHUNK_PAGES - 1)
+const fn span_of(addr: Addr) -> u64 {
+    addr.0 >> SPAN_SHIFT
 }
 
 impl Pages {
-    /// The page's entry, made where there was none.
-    pub fn entry(&mut self, page: PageRef) -> &mut Meta {
-        let chunk = self
-            .chunks
-            .entry(key(page.pid, page.addr))
-            .or_insert_with(|| Box::new([Meta::default(); CHUNK_PAGES]));
-        let at = if page.size == PageSize::Base4K {
-            index(page.addr)
-        } else {
-            0
-        };
-        let meta = &mut chunk[at];
-        meta.set_bit(HUGE, page.size != PageSize::Base4K);
-        meta
+    /// Changes the page's entry, made where there was none; pages of another size that overlap it
+    /// are forgotten.
+    pub fn update<R>(&mut self, page: PageRef, change: impl FnOnce(&mut Meta) -> R) -> R {
+        let process = self.process_or_make(page.pid);
+        let (run, span) = process.find_or_make(span_of(page.addr));
+        process.runs[run].spans[span].update(page, change)
     }
 
-    /// The page's entry, if it was ever seen.
+    /// Changes the entry that [`Pages::get`] gives, if there is one.
+    pub fn change<R>(&mut self, page: PageRef, change: impl FnOnce(&mut Meta) -> R) -> Option<R> {
+        let at = self.find(page.pid).ok()?;
+        let process = &mut self.processes[at];
+        let (run, span) = process.find(span_of(page.addr))?;
+        process.runs[run].spans[span].change(page, change)
+    }
+
+    fn find(&self, pid: Pid) -> Result<usize, usize> {
+        match self.processes.get(self.recent) {
+            Some(process) if process.pid == pid => Ok(self.recent),
+            _ => self.processes.binary_search_by_key(&pid, |p| p.pid),
+        }
+    }
+
+    fn process_or_make(&mut self, pid: Pid) -> &mut Process {
+        self.recent = self.find(pid).unwrap_or_else(|at| {
+            let runs = Vec::new();
+            self.processes.insert(at, Process { pid, runs });
+            at
+        });
+        &mut self.processes[self.recent]
+    }
+
+    /// The page's entry, if it was ever seen, to change anything but its node and its class of idle
+    /// time; or that of a larger page around it.
     pub fn get_mut(&mut self, page: PageRef) -> Option<&mut Meta> {
-        let chunk = self.chunks.get_mut(&key(page.pid, page.addr))?;
-        Some(
-            &mut chunk[if page.size == PageSize::Base4K {
-                index(page.addr)
-            } else {
-                0
-            }],
-        )
+        let at = self.find(page.pid).ok()?;
+        let process = &mut self.processes[at];
+        let (run, span) = process.find(span_of(page.addr))?;
+        process.runs[run].spans[span].get_mut(page)
     }
 
-    /// The page's entry, if it was ever seen.
+    /// The page's entry, if it was ever seen, or that of a larger page around it.
     #[must_use]
     pub fn get(&self, page: PageRef) -> Option<&Meta> {
-        let chunk = self.chunks.get(&key(page.pid, page.addr))?;
-        Some(
-            &chunk[if page.size == PageSize::Base4K {
-                index(page.addr)
-            } else {
-                0
-            }],
-        )
+        let process = &self.processes[self.find(page.pid).ok()?];
+        let (run, span) = process.find(span_of(page.addr))?;
+        process.runs[run].spans[span].get(page)
+    }
+
+    fn spans(&self) -> impl Iterator<Item = (Pid, u64, &Span)> {
+        self.processes.iter().flat_map(|process| {
+            process.runs.iter().flat_map(move |run| {
+                (run.first..)
+                    .zip(&run.spans)
+                    .map(move |(number, span)| (process.pid, number, span.as_ref()))
+            })
+        })
     }
 
     /// All pages seen, by process and address.
     pub fn iter(&self) -> impl Iterator<Item = (PageRef, &Meta)> {
-        self.chunks.iter().flat_map(|(&(pid, chunk), metas)| {
-            (0_u64..)
-                .zip(metas.iter())
-                .filter(|(_, m)| m.node != NO_NODE)
-                .map(move |(i, meta)| {
-                    let addr = Addr((chunk << CHUNK_SHIFT) + (i << 12));
-                    (
-                        PageRef {
-                            pid,
-                            addr,
-                            size: meta.size(),
-                        },
-                        meta,
-                    )
+        self.spans().flat_map(|(pid, number, span)| {
+            (0..FAN).flat_map(move |chunk| {
+                span.known(chunk).map(move |(offset, size, meta)| {
+                    let addr = Addr((number << SPAN_SHIFT) + offset);
+                    (PageRef { pid, addr, size }, meta)
                 })
+            })
         })
     }
 
-    /// Forgets a range.
+    /// Bounds of coldness of all chunks that may have pages on the node, by process and address.
+    pub(crate) fn ranks(&self, node: NodeId) -> impl Iterator<Item = (Place, &Rank)> {
+        let node = meta::node_byte(node);
+        (0_u32..)
+            .zip(&self.processes)
+            .flat_map(|(process, p)| {
+                let runs = (0_u32..).zip(&p.runs);
+                runs.flat_map(move |(run, r)| {
+                    let spans = (0_u32..).zip(&r.spans);
+                    spans.map(move |(span, s)| (process, run, span, s))
+                })
+            })
+            .filter_map(move |(process, run, span, s)| Some((process, run, span, s.ranks(node)?)))
+            .flat_map(|(process, run, span, ranks)| {
+                (0_u32..).zip(ranks).map(move |(chunk, rank)| {
+                    let place = Place {
+                        process,
+                        run,
+                        span,
+                        chunk,
+                    };
+                    (place, rank)
+                })
+            })
+            .filter(|(_, rank)| rank.any)
+    }
+
+    /// Shows every page of a chunk that is on the node; its bound is exact afterwards.
+    pub(crate) fn look(&mut self, place: Place, node: NodeId, see: impl FnMut(&Meta)) -> Rank {
+        let run = &mut self.processes[place.process as usize].runs[place.run as usize];
+        run.spans[place.span as usize].look(place.chunk as usize, meta::node_byte(node), see)
+    }
+
+    /// The known pages of a chunk.
+    pub(crate) fn chunk(&self, place: Place) -> impl Iterator<Item = (PageRef, &Meta)> {
+        let process = &self.processes[place.process as usize];
+        let run = &process.runs[place.run as usize];
+        let start = (run.first + u64::from(place.span)) << SPAN_SHIFT;
+        let pid = process.pid;
+        run.spans[place.span as usize]
+            .known(place.chunk as usize)
+            .map(move |(offset, size, meta)| {
+                let addr = Addr(start + offset);
+                (PageRef { pid, addr, size }, meta)
+            })
+    }
+
+    /// Forgets a range: every page that overlaps it.
     pub fn forget(&mut self, pid: Pid, range: Range) {
-        let first = range.start.0 >> CHUNK_SHIFT;
-        let last = range.end.0.saturating_sub(1) >> CHUNK_SHIFT;
-        let inside: Vec<Key> = self
-            .chunks
-            .range((pid, first)..=(pid, last))
-            .map(|(k, _)| *k)
-            .collect();
-        for k in inside {
-            let start = k.1 << CHUNK_SHIFT;
-            let whole = range.start.0 <= start && start + (1 << CHUNK_SHIFT) <= range.end.0;
-            if whole {
-                self.chunks.remove(&k);
-            } else if let Some(chunk) = self.chunks.get_mut(&k) {
-                for (i, meta) in (0_u64..).zip(chunk.iter_mut()) {
-                    if range.contains(Addr(start + (i << 12))) {
-                        *meta = Meta::default();
-                    }
-                }
-            }
+        if range.bytes() == 0 {
+            return;
+        }
+        if let Ok(at) = self.find(pid) {
+            self.processes[at].forget(range);
         }
     }
 
     /// Forgets a process.
     pub fn forget_process(&mut self, pid: Pid) {
-        let keys: Vec<Key> = self
-            .chunks
-            .range((pid, 0)..=(pid, u64::MAX))
-            .map(|(k, _)| *k)
-            .collect();
-        for k in keys {
-            self.chunks.remove(&k);
+        if let Ok(at) = self.find(pid) {
+            self.processes.remove(at);
         }
     }
 
-    /// Bytes the metadata takes.
+    /// Bytes the metadata takes, without what the allocator adds.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        (self.chunks.len() * (CHUNK_PAGES * size_of::<Meta>() + size_of::<Key>())) as u64
+        let spans: usize = self.spans().map(|(_, _, span)| span.bytes()).sum();
+        spans as u64
     }
 }
+
+impl Rank {
+    /// Not before that was any page last referenced.
+    pub(crate) const fn oldest(&self) -> Nanos {
+        meta::unit_start(self.oldest)
+    }
+
+    /// No page has a colder class of idle time.
+    pub(crate) const fn coldest(&self) -> u8 {
+        self.coldest
+    }
+
+    /// Whether some page may have a shadow.
+    pub(crate) const fn shadow(&self) -> bool {
+        self.shadow
+    }
+}
+
+const _: () = assert!(CHUNK_SHIFT == 21 && FAN == 1 << (SPAN_SHIFT - CHUNK_SHIFT));
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn page(addr: u64) -> PageRef {
-        PageRef {
-            pid: Pid(1),
-            addr: Addr(addr),
-            size: PageSize::Base4K,
-        }
-    }
-
-    proptest! {
-        /// Classes keep the order of idle times, and are at most an eighth of a doubling wide.
-        #[test]
-        fn classes_keep_order(a in 1_000_u64..1 << 41, b in 1_000_u64..1 << 41) {
-            let (ca, cb) = (idle_class(Some(Nanos(a))), idle_class(Some(Nanos(b))));
-            if a <= b { prop_assert!(ca <= cb); } else { prop_assert!(cb <= ca); }
-            let floor = class_idle(ca).0;
-            prop_assert!(floor <= a, "{floor} > {a}");
-            prop_assert!(a < floor + floor / 8 + 2_000 || floor < 8_000);
-        }
-
-        /// Forgetting a range forgets its pages and no other.
-        #[test]
-        fn forget_is_exact(start in 0_u64..1200, len in 1_u64..1200, seen in prop::collection::btree_set(0_u64..2400, 0..60)) {
-            let mut pages = Pages::default();
-            for n in &seen { pages.entry(page(n << 12)).set_node(NodeId(0)); }
-            let range = Range { start: Addr(start << 12), end: Addr((start + len) << 12) };
-            pages.forget(Pid(1), range);
-            let left: Vec<u64> = pages.iter().map(|(p, _)| p.addr.0 >> 12).collect();
-            let want: Vec<u64> = seen.into_iter().filter(|n| !range.contains(Addr(n << 12))).collect();
-            prop_assert_eq!(left, want);
-        }
-    }
-
-    #[test]
-    fn unknown_idle_is_coldest() {
-        assert_eq!(idle_class(None), u8::MAX);
-        assert!(idle_class(Some(Nanos::from_secs(3600))) < u8::MAX);
-    }
-}
+mod tests;

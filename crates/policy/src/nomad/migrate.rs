@@ -129,8 +129,7 @@ impl Nomad {
             start: self.scan.last_pass(),
             period: self.scan.period(),
         };
-        self.victims
-            .coldest(now, pass, &self.pages, |node| node == on)
+        self.victims.coldest(now, pass, &mut self.pages, on)
     }
 
     fn demote(&mut self, page: PageRef, from: NodeId, reason: Reason) {

@@ -227,7 +227,7 @@ impl Policy for Nomad {
             Event::Resident { page, node } => {
                 let known = self.pages.get(page).is_some_and(|m| m.node().is_some());
                 if !known {
-                    self.pages.entry(page).set_node(node);
+                    self.pages.update(page, |meta| meta.set_node(node));
                 }
             }
             Event::Ended {

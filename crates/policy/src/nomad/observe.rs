@@ -17,6 +17,36 @@ use crate::pages::Meta;
 use crate::pages::State;
 use crate::pages::idle_class;
 
+/// What a reference makes of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// It is fast already.
+    Fast,
+    /// Referenced the first time.
+    First,
+    /// Referenced again, too late to count as the second time.
+    Late,
+    /// Referenced the second time, with that class.
+    Twice(u8),
+    /// Idle for so short that the first time counts for two.
+    Eager(u8),
+    /// It waits for its migration, or for its end.
+    Waits,
+}
+
+impl Step {
+    fn note(self, meta: &mut Meta, class: u8) {
+        if let Self::Twice(class) | Self::Eager(class) = self {
+            meta.idle_class = class;
+            meta.state = State::Pending;
+            meta.set_retries(0);
+        } else {
+            meta.idle_class = class;
+            meta.state = State::Candidate;
+        }
+    }
+}
+
 impl Nomad {
     /// A page was referenced (3.1): first time to the candidates, second time to the pending.
     pub(super) fn hint_fault(
@@ -31,48 +61,53 @@ impl Nomad {
         let fast = self.tiers.is_top(node);
         let window = Nanos(self.params.reference_passes * self.scan.period().0);
         let eager = !self.contended && idle.is_some_and(|idle| idle < self.params.eager_idle);
-        let meta = self.pages.entry(page);
-        let first_ref = meta.last_ref();
-        meta.set_node(node);
-        meta.set_written(write);
-        meta.touch(now);
-        if fast {
-            self.counters.faults_fast += 1;
-            meta.idle_class = class;
-            if meta.state != State::InFlight {
-                meta.state = State::Idle;
+        let step = self.pages.update(page, |meta| {
+            let first_ref = meta.last_ref();
+            meta.set_node(node);
+            meta.set_written(write);
+            meta.touch(now);
+            if fast {
+                meta.idle_class = class;
+                if meta.state != State::InFlight {
+                    meta.state = State::Idle;
+                }
+                return Step::Fast;
             }
-            return;
-        }
-        self.counters.faults_slow += 1;
-        match meta.state {
-            State::Candidate if now.since(first_ref) <= window => {
+            let step = match meta.state {
+                State::Candidate if now.since(first_ref) <= window => {
+                    // The colder of the two rounds: one short idle time can be chance.
+                    Step::Twice(class.max(meta.idle_class))
+                }
+                State::Idle if eager => Step::Eager(class),
+                State::Idle => Step::First,
+                State::Candidate => Step::Late,
+                State::Pending | State::InFlight => return Step::Waits,
+            };
+            step.note(meta, class);
+            step
+        });
+        self.counters.faults_fast += u64::from(step == Step::Fast);
+        self.counters.faults_slow += u64::from(step != Step::Fast);
+        match step {
+            Step::Twice(class) => {
                 self.counters.referenced_twice += 1;
-                // The colder of the two rounds: one short idle time can be chance.
-                let class = class.max(meta.idle_class);
                 self.hot(now, page, class);
             }
-            State::Idle if eager => {
+            Step::Eager(class) => {
                 self.counters.eager += 1;
                 self.hot(now, page, class);
             }
-            State::Idle | State::Candidate => {
-                let new = meta.state == State::Idle;
-                meta.state = State::Candidate;
-                meta.idle_class = class;
-                if new && let Some(oldest) = self.candidates.push(now, page) {
+            Step::First => {
+                if let Some(oldest) = self.candidates.push(now, page) {
                     demote_candidate(&mut self.pages, oldest);
                 }
             }
-            State::Pending | State::InFlight => {}
+            Step::Fast | Step::Late | Step::Waits => {}
         }
     }
 
+    /// The page waits for its promotion: its entry says so already.
     fn hot(&mut self, now: Nanos, page: PageRef, class: u8) {
-        let meta = self.pages.entry(page);
-        meta.idle_class = class;
-        meta.state = State::Pending;
-        meta.set_retries(0);
         self.deadline = self.deadline.min(now + self.params.tick);
         if let Some(coldest) = self.pending.push(class, page) {
             set_state(&mut self.pages, coldest, State::Idle);
@@ -98,35 +133,40 @@ impl Nomad {
             page.size.bytes(),
             moved && verdict != Verdict::MovedOntoShadow,
         );
-        let Some(meta) = self.pages.get_mut(page) else {
+        let Some(meta) = self.pages.get(page) else {
             return;
         };
         let from = meta.node();
         let retries = meta.retries();
-        match verdict {
+        let again =
+            matches!(migration, Migration::Promote { .. }) && retries < self.params.max_retries;
+        self.pages.change(page, |meta| match verdict {
             Verdict::Moved { shadow } => arrived(meta, now, target, shadow),
             Verdict::MovedOntoShadow => arrived(meta, now, target, false),
             Verdict::Dirtied | Verdict::Busy => {
                 meta.set_retries(retries + 1);
-                if matches!(migration, Migration::Promote { .. })
-                    && retries < self.params.max_retries
-                {
+                if again {
                     meta.state = State::Pending;
-                    let delay = self.params.retry_delay.0 << retries.min(8);
-                    self.retries.push(now + Nanos(delay), page);
                 } else {
                     meta.state = State::Idle;
                     // Not now, and not first next time either.
                     meta.touch(now);
-                    self.counters.given_up += 1;
                 }
             }
+            Verdict::NoMemory => meta.state = State::Idle,
+            Verdict::Lost => *meta = Meta::default(),
+        });
+        match verdict {
+            Verdict::Dirtied | Verdict::Busy if again => {
+                let delay = self.params.retry_delay.0 << retries.min(8);
+                self.retries.push(now + Nanos(delay), page);
+            }
+            Verdict::Dirtied | Verdict::Busy => self.counters.given_up += 1,
             Verdict::NoMemory => {
-                meta.state = State::Idle;
                 self.rooms.mark_full(target);
                 self.no_memory(page, migration);
             }
-            Verdict::Lost => *meta = Meta::default(),
+            Verdict::Moved { .. } | Verdict::MovedOntoShadow | Verdict::Lost => {}
         }
         if let (
             Migration::Promote {
@@ -160,7 +200,9 @@ impl Nomad {
                 if let Some(meta) = self.pages.get_mut(page) {
                     let class = meta.idle_class;
                     meta.state = State::Pending;
-                    self.pending.push(class, page);
+                    if let Some(coldest) = self.pending.push(class, page) {
+                        set_state(&mut self.pages, coldest, State::Idle);
+                    }
                 }
             }
             Migration::Demote { .. } => self.actions.push_back(Action::ReclaimShadows {

@@ -64,24 +64,31 @@ impl Candidates {
     }
 }
 
-/// Migration pending queue (MPQ): hottest first, ties in order of arrival.
+/// Migration pending queue (MPQ): hottest first, ties in order of arrival. One queue for each
+/// class of heat, and a bit for each that is not empty.
 #[derive(Debug)]
 pub struct Pending {
-    by_heat: BTreeSet<(u8, u64, PageRef)>,
-    arrivals: u64,
+    classes: Vec<VecDeque<PageRef>>,
+    filled: [u64; 4],
+    len: usize,
     capacity: usize,
     /// Pages turned away because hotter ones filled the queue.
     pub dropped: u64,
 }
 
+/// A class's queue that has run empty keeps room for so many pages at most, so that the bound in
+/// bytes is one.
+const KEPT: usize = 1024;
+
 impl Pending {
     /// For at most `bytes` of entries, at least one.
     #[must_use]
     pub fn new(bytes: usize) -> Self {
-        let capacity = (bytes / size_of::<(u8, u64, PageRef)>()).max(1);
+        let capacity = (bytes / size_of::<PageRef>()).max(1);
         Self {
-            by_heat: BTreeSet::new(),
-            arrivals: 0,
+            classes: vec![VecDeque::new(); 256],
+            filled: [0; 4],
+            len: 0,
             capacity,
             dropped: 0,
         }
@@ -89,44 +96,78 @@ impl Pending {
 
     /// Adds a page with the class of its idle time; gives the coldest where there is no room.
     pub fn push(&mut self, idle_class: u8, page: PageRef) -> Option<PageRef> {
-        self.arrivals += 1;
-        self.by_heat.insert((idle_class, self.arrivals, page));
-        if self.by_heat.len() <= self.capacity {
+        self.classes[usize::from(idle_class)].push_back(page);
+        self.filled[usize::from(idle_class / 64)] |= 1 << (idle_class % 64);
+        self.len += 1;
+        if self.len <= self.capacity {
             return None;
         }
         self.dropped += 1;
-        self.by_heat.pop_last().map(|(_, _, page)| page)
+        self.pop_coldest()
+    }
+
+    fn hottest_class(&self) -> Option<u8> {
+        let (word, bits) = (0_u8..).zip(self.filled).find(|(_, bits)| *bits != 0)?;
+        Some(word * 64 + low_byte(bits.trailing_zeros()))
+    }
+
+    fn coldest_class(&self) -> Option<u8> {
+        let (word, bits) = (0_u8..4)
+            .zip(self.filled)
+            .rev()
+            .find(|(_, bits)| *bits != 0)?;
+        Some(word * 64 + low_byte(bits.ilog2()))
+    }
+
+    fn taken_from(&mut self, class: u8) {
+        self.len -= 1;
+        let queue = &mut self.classes[usize::from(class)];
+        if queue.is_empty() {
+            queue.shrink_to(KEPT);
+            self.filled[usize::from(class / 64)] &= !(1 << (class % 64));
+        }
     }
 
     /// The hottest and its class.
     #[must_use]
     pub fn peek(&self) -> Option<(u8, PageRef)> {
-        self.by_heat.first().map(|&(class, _, page)| (class, page))
+        let class = self.hottest_class()?;
+        let page = self.classes[usize::from(class)].front()?;
+        Some((class, *page))
     }
 
     /// Takes the hottest.
     pub fn pop(&mut self) -> Option<(u8, PageRef)> {
-        self.by_heat
-            .pop_first()
-            .map(|(class, _, page)| (class, page))
+        let class = self.hottest_class()?;
+        let page = self.classes[usize::from(class)].pop_front()?;
+        self.taken_from(class);
+        Some((class, page))
     }
 
-    /// Takes the coldest.
+    /// Takes the coldest, of equally cold ones the last to come.
     pub fn pop_coldest(&mut self) -> Option<PageRef> {
-        self.by_heat.pop_last().map(|(_, _, page)| page)
+        let class = self.coldest_class()?;
+        let page = self.classes[usize::from(class)].pop_back()?;
+        self.taken_from(class);
+        Some(page)
     }
 
     /// How many wait.
     #[must_use]
-    pub fn len(&self) -> usize {
-        self.by_heat.len()
+    pub const fn len(&self) -> usize {
+        self.len
     }
 
     /// Whether none waits.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.by_heat.is_empty()
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
     }
+}
+
+/// A bit's number in a word.
+const fn low_byte(bit: u32) -> u8 {
+    bit.to_le_bytes()[0]
 }
 
 /// Aborted transactions that wait for their next try.
@@ -180,19 +221,37 @@ mod tests {
     }
 
     proptest! {
-        /// However many are pushed, the hottest that fit are kept, in order, and every other one
-        /// is counted.
+        /// Whatever is pushed and taken, the queue does what a sorted list does: the hottest that
+        /// fit are kept, first come first served among equals, and every other one is counted.
         #[test]
-        fn pending_keeps_the_hottest(classes in prop::collection::vec(any::<u8>(), 0..200), room in 1_usize..50) {
-            let mut queue = Pending::new(room * size_of::<(u8, u64, PageRef)>());
-            for (n, class) in (0..).zip(&classes) { queue.push(*class, page(n)); }
-            let mut want = classes.clone();
-            want.sort_unstable();
-            want.truncate(room);
-            let dropped = queue.dropped;
-            let got: Vec<u8> = std::iter::from_fn(|| queue.pop()).map(|(class, _)| class).collect();
-            prop_assert_eq!(dropped, classes.len().saturating_sub(room) as u64);
-            prop_assert_eq!(got, want);
+        fn pending_is_a_sorted_list(
+            steps in prop::collection::vec((any::<u8>(), 0_u8..6), 0..300),
+            room in 1_usize..50,
+        ) {
+            let mut queue = Pending::new(room * size_of::<PageRef>());
+            let mut list: Vec<(u8, PageRef)> = Vec::new();
+            let mut dropped = 0;
+            for (n, &(class, step)) in (0..).zip(&steps) {
+                match step {
+                    0 => {
+                        let want = (!list.is_empty()).then(|| list.remove(0));
+                        prop_assert_eq!(queue.peek(), want);
+                        prop_assert_eq!(queue.pop(), want);
+                    }
+                    1 => prop_assert_eq!(queue.pop_coldest(), list.pop().map(|(_, page)| page)),
+                    _ => {
+                        let at = list.partition_point(|(c, _)| *c <= class);
+                        list.insert(at, (class, page(n)));
+                        let over = (list.len() > room).then(|| list.pop().unwrap().1);
+                        dropped += u64::from(over.is_some());
+                        prop_assert_eq!(queue.push(class, page(n)), over);
+                    }
+                }
+                prop_assert_eq!(queue.len(), list.len());
+            }
+            prop_assert_eq!(queue.dropped, dropped);
+            let rest: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
+            prop_assert_eq!(rest, list);
         }
     }
 

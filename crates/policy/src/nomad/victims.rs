@@ -7,9 +7,15 @@
 //! was armed and not touched. Before that, the idle time that the fault captured is what is known
 //! ([`idle`]).
 //!
-//! The list is made by one walk over the metadata when it has run out: idle times fall into
-//! buckets, the coldest buckets are taken until there are enough. Of equally cold pages those with
-//! a shadow come first, since they cost no copy (3.2).
+//! Order: the coldest first, to the class of idle time; of equally cold pages those with a shadow
+//! first, since they cost no copy (3.2); the rest always in the same order, which is not promised.
+//!
+//! A list of [`ENOUGH`] is made when the last one has run out, at most four times a pass, by a
+//! search of bounded work: each chunk of 2 MiB has a bound of how cold its pages can be
+//! ([`Pages::ranks`]). The chunks with the coldest bounds are looked into, [`LOOKS`] at most, which
+//! makes their bounds exact, until what was found is at least as cold as anything elsewhere can be.
+//! Where that takes more looks, the list is shorter or empty, and the next search, for which no
+//! time must pass, goes on with sharper bounds.
 
 use std::collections::VecDeque;
 
@@ -19,6 +25,8 @@ use terrace_core::PageRef;
 
 use crate::pages::Meta;
 use crate::pages::Pages;
+use crate::pages::Place;
+use crate::pages::Rank;
 use crate::pages::State;
 use crate::pages::class_idle;
 use crate::pages::idle_class;
@@ -37,109 +45,226 @@ pub struct Pass {
 /// their last fault captured is known.
 #[must_use]
 pub fn idle(meta: &Meta, now: Nanos, pass: Pass) -> Nanos {
-    let captured = class_idle(meta.idle_class);
-    if meta.last_ref() < pass.start {
-        Nanos(now.since(meta.last_ref()).0 / 2).max(captured)
+    idle_of(meta.last_ref(), meta.idle_class, now, pass)
+}
+
+/// Pages of a list.
+const ENOUGH: usize = 4096;
+/// Chunks looked into by one search: 4 MiB of metadata.
+const LOOKS: usize = 1024;
+/// A class of idle time, and whether there is a shadow.
+const KEYS: usize = 512;
+
+/// How soon a page goes: the higher the sooner.
+fn key(idle: Nanos, shadow: bool) -> usize {
+    usize::from(idle_class(Some(idle))) * 2 + usize::from(shadow)
+}
+
+fn idle_of(last_ref: Nanos, class: u8, now: Nanos, pass: Pass) -> Nanos {
+    let captured = class_idle(class);
+    if last_ref < pass.start {
+        Nanos(now.since(last_ref).0 / 2).max(captured)
     } else {
         captured
     }
 }
 
-/// Candidates for demotion, made at some time.
-#[derive(Debug, Default)]
-pub struct Victims {
+/// Candidates for demotion from one node, made at some time.
+#[derive(Debug)]
+struct List {
+    node: NodeId,
     queue: VecDeque<PageRef>,
     made: Option<Nanos>,
-    fast_pages: u64,
+    /// The search stopped for its bound of work.
+    unfinished: bool,
 }
 
-const ENOUGH: usize = 4096;
+/// Candidates for demotion.
+#[derive(Debug, Default)]
+pub struct Victims {
+    lists: Vec<List>,
+    asked: usize,
+}
 
 impl Victims {
-    /// How many pages the last walk found on fast nodes.
-    #[must_use]
-    pub const fn fast_pages(&self) -> u64 {
-        self.fast_pages
-    }
-
-    /// Drops the list: ages have changed.
+    /// Drops the lists: ages have changed.
     pub fn clear(&mut self) {
-        self.queue.clear();
+        for list in &mut self.lists {
+            list.queue.clear();
+        }
     }
 
-    /// The coldest page that is still on a fast node and in no queue, with its idle time. The
-    /// metadata is walked at most four times a pass.
+    /// The coldest page that is still on the node and in no queue, with its idle time.
     pub fn coldest(
         &mut self,
         now: Nanos,
         pass: Pass,
-        pages: &Pages,
-        is_fast: impl Fn(NodeId) -> bool,
+        pages: &mut Pages,
+        on: NodeId,
     ) -> Option<(PageRef, Nanos)> {
-        loop {
-            while let Some(&page) = self.queue.front() {
-                let meta = pages.get(page);
-                match meta {
-                    Some(m)
-                        if m.state == State::Idle
-                            && m.node().is_some_and(&is_fast)
-                            && self.made.is_some_and(|made| m.last_ref() <= made) =>
-                    {
-                        return Some((page, idle(m, now, pass)));
-                    }
-                    _ => self.queue.pop_front(),
-                };
-            }
-            if self
-                .made
-                .is_some_and(|made| now.since(made).0 < pass.period.0 / 4)
-            {
-                return None;
-            }
-            self.rebuild(now, pass, pages, &is_fast);
-            if self.queue.is_empty() {
-                return None;
-            }
+        self.asked = self
+            .lists
+            .iter()
+            .position(|list| list.node == on)
+            .unwrap_or_else(|| {
+                self.lists.push(List {
+                    node: on,
+                    queue: VecDeque::new(),
+                    made: None,
+                    unfinished: false,
+                });
+                self.lists.len() - 1
+            });
+        let list = &mut self.lists[self.asked];
+        if let Some(found) = list.first(now, pass, pages) {
+            return Some(found);
         }
+        let pause = if list.unfinished {
+            Nanos(1)
+        } else {
+            Nanos(pass.period.0 / 4)
+        };
+        if list.made.is_some_and(|made| now.since(made) < pause) {
+            return None;
+        }
+        list.search(now, pass, pages);
+        list.first(now, pass, pages)
     }
 
     /// Takes the page that `coldest` gave.
     pub fn take(&mut self) {
-        self.queue.pop_front();
+        if let Some(list) = self.lists.get_mut(self.asked) {
+            list.queue.pop_front();
+        }
+    }
+}
+
+impl List {
+    /// The first that is as it was when the list was made.
+    fn first(&mut self, now: Nanos, pass: Pass, pages: &Pages) -> Option<(PageRef, Nanos)> {
+        let made = self.made?;
+        while let Some(&page) = self.queue.front() {
+            match pages.get(page) {
+                Some(m)
+                    if m.state == State::Idle
+                        && m.node() == Some(self.node)
+                        && m.last_ref() <= made =>
+                {
+                    return Some((page, idle(m, now, pass)));
+                }
+                _ => self.queue.pop_front(),
+            };
+        }
+        None
     }
 
-    fn rebuild(
+    fn search(&mut self, now: Nanos, pass: Pass, pages: &mut Pages) {
+        self.made = Some(now);
+        self.queue.clear();
+        let bound = |rank: &Rank| {
+            key(
+                idle_of(rank.oldest(), rank.coldest(), now, pass),
+                rank.shadow(),
+            )
+        };
+        let (mut chunks, beyond) = coldest_chunks(pages, self.node, bound);
+        chunks.sort_by_key(|(bound, _)| std::cmp::Reverse(*bound));
+
+        // Look until enough pages are as cold as any that were not looked at can be.
+        let mut found = [0_usize; KEYS];
+        let (mut certain, mut level) = (0, KEYS);
+        let mut looked = 0;
+        for (bound_then, place) in &mut chunks {
+            if *bound_then < level {
+                certain += found[*bound_then..level].iter().sum::<usize>();
+                level = *bound_then;
+            }
+            if certain >= ENOUGH {
+                break;
+            }
+            let rank = pages.look(*place, self.node, |meta| {
+                if meta.state == State::Idle {
+                    let key = key(idle(meta, now, pass), meta.shadow());
+                    found[key] += 1;
+                    certain += usize::from(key >= level);
+                }
+            });
+            looked += 1;
+            *bound_then = bound(&rank);
+        }
+        let next = chunks.get(looked).map(|(bound, _)| *bound).or(beyond);
+        chunks.truncate(looked);
+        let (mut floor, mut count) = (KEYS - 1, found[KEYS - 1]);
+        while floor > next.unwrap_or(0) && count < ENOUGH {
+            floor -= 1;
+            count += found[floor];
+        }
+        self.unfinished = count < ENOUGH && next.is_some();
+        self.take_from(&chunks, floor, now, pass, pages);
+    }
+
+    fn take_from(
         &mut self,
+        chunks: &[(usize, Place)],
+        floor: usize,
         now: Nanos,
         pass: Pass,
         pages: &Pages,
-        is_fast: &impl Fn(NodeId) -> bool,
     ) {
-        self.made = Some(now);
-        let mut by_age: [u32; 256] = [0; 256];
-        let class_of = |meta: &Meta| idle_class(Some(idle(meta, now, pass)));
-        let on_fast = || {
-            pages
-                .iter()
-                .filter(|(_, m)| m.state == State::Idle && m.node().is_some_and(is_fast))
-        };
-        self.fast_pages = 0;
-        for (_, meta) in on_fast() {
-            by_age[usize::from(class_of(meta))] += 1;
-            self.fast_pages += 1;
+        let mut found = Vec::new();
+        for (_, place) in chunks.iter().filter(|(bound, _)| *bound >= floor) {
+            for (page, meta) in pages.chunk(*place) {
+                if meta.state == State::Idle && meta.node() == Some(self.node) {
+                    let key = key(idle(meta, now, pass), meta.shadow());
+                    if key >= floor {
+                        found.push((std::cmp::Reverse(key), page));
+                    }
+                }
+            }
         }
-        let mut floor = 255_usize;
-        let mut count = by_age[floor] as usize;
-        while floor > 0 && count < ENOUGH {
-            floor -= 1;
-            count += by_age[floor] as usize;
-        }
-        let mut found: Vec<_> = on_fast()
-            .filter(|(_, m)| usize::from(class_of(m)) >= floor)
-            .map(|(page, m)| (std::cmp::Reverse(class_of(m)), !m.shadow(), page))
-            .collect();
         found.sort_unstable();
         found.truncate(ENOUGH);
-        self.queue = found.into_iter().map(|(_, _, page)| page).collect();
+        self.queue.extend(found.into_iter().map(|(_, page)| page));
     }
 }
+
+/// The chunks with the coldest bounds, [`LOOKS`] at most, in the order of addresses, and the
+/// coldest bound that is not among them.
+fn coldest_chunks(
+    pages: &Pages,
+    node: NodeId,
+    bound: impl Fn(&Rank) -> usize,
+) -> (Vec<(usize, Place)>, Option<usize>) {
+    let mut counts = [0_usize; KEYS];
+    for (_, rank) in pages.ranks(node) {
+        counts[bound(rank)] += 1;
+    }
+    let mut floor = KEYS;
+    let mut room = LOOKS;
+    while floor > 0 && room > 0 {
+        floor -= 1;
+        room = room.saturating_sub(counts[floor]);
+    }
+    let above: usize = counts[floor + 1..].iter().sum();
+    let mut of_floor = LOOKS - above;
+    let mut chunks = Vec::new();
+    for (place, rank) in pages.ranks(node) {
+        let bound = bound(rank);
+        if bound > floor {
+            chunks.push((bound, place));
+        } else if bound == floor && of_floor > 0 {
+            of_floor -= 1;
+            chunks.push((bound, place));
+        }
+    }
+    let left_at_floor = above + counts[floor] > LOOKS;
+    let below = if left_at_floor {
+        Some(floor)
+    } else {
+        counts[..floor].iter().rposition(|count| *count > 0)
+    };
+    (chunks, below)
+}
+
+#[cfg(test)]
+mod tests;

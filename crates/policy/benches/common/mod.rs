@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A Nomad policy in its engine, and a machine of two nodes that ends every migration at once.
+#![allow(dead_code, reason = "each bench uses a part")]
+
+use terrace_core::Addr;
+use terrace_core::Nanos;
+use terrace_core::NodeId;
+use terrace_core::NodeInfo;
+use terrace_core::NodeMemory;
+use terrace_core::PageRef;
+use terrace_core::PageSize;
+use terrace_core::Pid;
+use terrace_core::TierId;
+use terrace_core::Tiers;
+use terrace_policy::Engine;
+use terrace_policy::Machine;
+use terrace_policy::Migration;
+use terrace_policy::Reason;
+use terrace_policy::ScanScope;
+use terrace_policy::Verdict;
+use terrace_policy::Way;
+
+pub(crate) const FAST: NodeId = NodeId(0);
+pub(crate) const SLOW: NodeId = NodeId(1);
+pub(crate) const PAGE: u64 = 4096;
+
+/// Ends what it is told at once, and knows where its pages are.
+#[derive(Debug)]
+pub(crate) struct AtOnce {
+    pub(crate) node: Vec<NodeId>,
+    pub(crate) free: u64,
+    fast_pages: u64,
+    pub(crate) orders: Vec<(PageRef, Migration)>,
+    pub(crate) migrations: u64,
+}
+
+impl Machine for AtOnce {
+    fn migrate(&mut self, _: Nanos, page: PageRef, migration: Migration, _: Reason) {
+        self.orders.push((page, migration));
+    }
+    fn reclaim_shadows(&mut self, _: Nanos, _: u64, _: Reason) {}
+    fn scan(&mut self, _: Nanos, _: ScanScope, _: Nanos) {}
+    fn inventory(&mut self, _: Nanos) {}
+}
+
+impl AtOnce {
+    fn memory(&self) -> NodeMemory {
+        NodeMemory {
+            free_bytes: self.free * PAGE,
+            low_bytes: 0,
+            high_bytes: 64 * PAGE,
+            total_bytes: self.fast_pages * PAGE,
+        }
+    }
+
+    fn finish(&mut self, now: Nanos, engine: &mut Engine, orders: &mut Vec<(PageRef, Migration)>) {
+        std::mem::swap(&mut self.orders, orders);
+        for (page, migration) in orders.drain(..) {
+            let at = usize::try_from(page.addr.0 / PAGE).expect("an index of a table");
+            let verdict = match migration {
+                Migration::Promote { .. } if self.free == 0 => Verdict::NoMemory,
+                Migration::Promote { keep_shadow, .. } => {
+                    self.free -= 1;
+                    Verdict::Moved {
+                        shadow: keep_shadow,
+                    }
+                }
+                Migration::Demote { .. } => {
+                    self.free += 1;
+                    Verdict::MovedOntoShadow
+                }
+            };
+            if !matches!(verdict, Verdict::NoMemory) {
+                self.node[at] = migration.target();
+                self.migrations += 1;
+            }
+            engine.ended(now, page, migration, verdict, Way::Transaction);
+        }
+    }
+}
+
+fn tiers(fast_pages: u64, slow_pages: u64) -> Tiers {
+    let node = |id, tier, pages: u64| NodeInfo {
+        id,
+        tier: TierId(tier),
+        capacity_bytes: pages * PAGE,
+        cpus: Vec::new(),
+        read_latency_ns: None,
+        write_latency_ns: None,
+        read_bandwidth_mbps: None,
+    };
+    Tiers::new(vec![node(FAST, 0, fast_pages), node(SLOW, 1, slow_pages)])
+}
+
+pub(crate) fn page(n: u64) -> PageRef {
+    PageRef {
+        pid: Pid(1),
+        addr: Addr(n * PAGE),
+        size: PageSize::Base4K,
+    }
+}
+
+/// An engine, its machine and the time.
+pub(crate) struct Bench {
+    pub(crate) engine: Engine,
+    pub(crate) machine: AtOnce,
+    pub(crate) now: Nanos,
+    spare: Vec<(PageRef, Migration)>,
+}
+
+impl Bench {
+    /// `fast` of `pages` fit on the fast node; all start on `node`.
+    pub(crate) fn new(pages: u64, fast: u64, node: NodeId) -> Self {
+        let policy = terrace_policy::by_name("nomad", &tiers(fast, pages)).expect("two tiers");
+        let mut bench = Self {
+            engine: Engine::new(policy),
+            machine: AtOnce {
+                node: vec![node; usize::try_from(pages).expect("a length in memory")],
+                free: if node == FAST {
+                    fast.saturating_sub(pages)
+                } else {
+                    fast
+                },
+                fast_pages: fast,
+                orders: Vec::new(),
+                migrations: 0,
+            },
+            now: Nanos::from_secs(1),
+            spare: Vec::new(),
+        };
+        bench.sample();
+        bench
+    }
+
+    pub(crate) fn sample(&mut self) {
+        let memory = self.machine.memory();
+        self.engine.memory(self.now, FAST, memory);
+    }
+
+    pub(crate) fn pump(&mut self) {
+        self.engine.pump(self.now, &mut self.machine);
+        self.machine
+            .finish(self.now, &mut self.engine, &mut self.spare);
+    }
+}

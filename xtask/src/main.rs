@@ -58,6 +58,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("terrace-claims", &["terrace-core"]),
     (
+        "terrace-sim",
+        &[
+            "terrace-core",
+            "terrace-policy",
+            "terrace-workload",
+            "terrace-config",
+        ],
+    ),
+    (
         "terrace-cli",
         &[
             "terrace-core",
@@ -67,6 +76,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "terrace-sys",
             "terrace-bench",
             "terrace-workload",
+            "terrace-sim",
             "terrace-supervisor",
         ],
     ),
@@ -91,6 +101,7 @@ const PURE: &[&str] = &[
     "terrace-proto",
     "terrace-config",
     "terrace-claims",
+    "terrace-sim",
 ];
 const IMPURE: &[&str] = &[
     "libc",

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What things cost, apart from memory accesses, which the machine file has.
+//!
+//! Files: `costs/papers.toml` (with the source of each value) and `costs/lab.toml` (the emulated
+//! machine's). A file given by the user may leave values out; those are the papers'.
+
+use serde::Deserialize;
+use serde::Serialize;
+use thiserror::Error;
+
+/// Costs; times are ns.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Costs {
+    /// Memory latencies are multiplied by this and bandwidths divided: the lab's dilation.
+    pub memory_scale: f64,
+    /// The program's computing times are multiplied by this.
+    pub think_scale: f64,
+    /// An access that the last-level cache serves.
+    pub cache_hit_ns: f64,
+    /// How far a node queues before its bandwidth is used up: the service time of the queue is this
+    /// share of the node's latency, beside the time of a line at full bandwidth.
+    pub queue_share: f64,
+    /// A hint fault, without what the policy orders in it.
+    pub hint_fault_ns: f64,
+    /// Marking one page-table entry for a hint fault.
+    pub pte_scan_ns: f64,
+    /// One sample of a processor's performance counters.
+    pub pmu_sample_ns: f64,
+    /// Reading and clearing one accessed bit.
+    pub probe_ns: f64,
+    /// Who starts a TLB shootdown waits so long, and ...
+    pub shootdown_base_ns: f64,
+    /// ... so much more for each other processor; the interrupted one loses as much.
+    pub shootdown_per_cpu_ns: f64,
+    /// First touch of a page, without clearing it.
+    pub page_fault_ns: f64,
+    /// Of the kernel's ordinary migration of one page: isolate, unmap, remap, put back.
+    pub migrate_fixed_ns: f64,
+    /// Of a transaction on one page: protecting, bookkeeping.
+    pub transaction_fixed_ns: f64,
+    /// Commit: the page is inaccessible.
+    pub commit_ns: f64,
+    /// Demotion onto a shadow: no copy; the page is inaccessible.
+    pub shadow_demote_ns: f64,
+    /// A write to a protected page: one that aborts a transaction or drops a shadow.
+    pub write_protect_fault_ns: f64,
+    /// Pages of one transaction batch: protected together, then copied, then committed.
+    pub batch_pages: u32,
+    /// The kernel marks so much at a time, bytes (`scan_size_mb`).
+    pub scan_bytes: u64,
+    /// Shortest time from one such to the next, ns (`MAX_SCAN_WINDOW`: 2560 MB a second).
+    pub scan_floor_ns: f64,
+}
+
+/// Why a file of costs was refused.
+#[derive(Debug, Error)]
+pub enum CostsError {
+    /// Neither TOML nor JSON of the right shape.
+    #[error("Costs: {0}")]
+    Format(String),
+    /// A value that cannot be.
+    #[error("Costs: {name} = {value}; give a number of at least {least}")]
+    Value {
+        /// Which.
+        name: String,
+        /// What it is.
+        value: f64,
+        /// What it must at least be.
+        least: f64,
+    },
+}
+
+const PAPERS: &str = include_str!("../costs/papers.toml");
+const LAB: &str = include_str!("../costs/lab.toml");
+
+impl Costs {
+    /// The papers' values, and measured ones where they have none.
+    #[must_use]
+    pub fn papers() -> Self {
+        Self::from_toml(PAPERS).expect("a test reads the file")
+    }
+
+    /// The emulated machine's.
+    #[must_use]
+    pub fn lab() -> Self {
+        Self::from_toml(LAB).expect("a test reads the file")
+    }
+
+    /// Reads a file of costs.
+    ///
+    /// # Errors
+    ///
+    /// For a name there is not, or a value that cannot be.
+    pub fn from_toml(text: &str) -> Result<Self, CostsError> {
+        let given: toml::Table =
+            toml::from_str(text).map_err(|error| CostsError::Format(error.message().to_owned()))?;
+        Self::over_papers(given)
+    }
+
+    /// Reads what `terrace bench primitives --json` wrote: an object of names and ns. Names that are
+    /// not ours are passed over.
+    ///
+    /// # Errors
+    ///
+    /// Where it is not such an object, or a value cannot be.
+    pub fn from_json(text: &str) -> Result<Self, CostsError> {
+        let json: serde_json::Value =
+            serde_json::from_str(text).map_err(|error| CostsError::Format(error.to_string()))?;
+        let object = json.get("costs").unwrap_or(&json).as_object();
+        let object = object.ok_or_else(|| {
+            CostsError::Format("Not an object of names and nanoseconds".to_owned())
+        })?;
+        let known = Self::papers_table();
+        let mut given = toml::Table::new();
+        for (name, value) in object {
+            let (Some(old), Some(number)) = (known.get(name), value.as_f64()) else {
+                continue;
+            };
+            let value = if old.is_integer() {
+                value.as_i64().map(toml::Value::Integer)
+            } else {
+                Some(toml::Value::Float(number))
+            };
+            given.extend(value.map(|value| (name.clone(), value)));
+        }
+        if given.is_empty() {
+            let text = "No cost of that name; write e.g. {\"hint_fault_ns\": 1200}";
+            return Err(CostsError::Format(text.to_owned()));
+        }
+        Self::over_papers(given)
+    }
+
+    fn papers_table() -> toml::Table {
+        toml::from_str(PAPERS).expect("a test reads the file")
+    }
+
+    fn over_papers(given: toml::Table) -> Result<Self, CostsError> {
+        let mut table = Self::papers_table();
+        for (name, value) in given {
+            // 1000 for 1000.0 is no mistake.
+            let wants_float = table.get(&name).is_some_and(toml::Value::is_float);
+            let value = match value.as_integer() {
+                #[expect(clippy::cast_precision_loss, reason = "a time in ns, below 2^53")]
+                Some(number) if wants_float => toml::Value::Float(number as f64),
+                _ => value,
+            };
+            table.insert(name, value);
+        }
+        for (name, value) in &table {
+            let number = value.as_float().unwrap_or(1.0);
+            let least = if name.ends_with("_scale") { 0.01 } else { 0.0 };
+            if !number.is_finite() || number < least {
+                return Err(CostsError::Value {
+                    name: name.clone(),
+                    value: number,
+                    least,
+                });
+            }
+        }
+        let costs: Self = table
+            .try_into()
+            .map_err(|error: toml::de::Error| CostsError::Format(error.message().to_owned()))?;
+        if costs.batch_pages == 0 || costs.scan_bytes < 1 << 20 {
+            let text = "batch_pages must be at least 1, scan_bytes at least 1 MiB";
+            return Err(CostsError::Format(text.to_owned()));
+        }
+        Ok(costs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_two_files_are_read_and_complete() {
+        assert!(Costs::papers().hint_fault_ns > 0.0);
+        assert!(Costs::lab().memory_scale > 1.0);
+    }
+
+    #[test]
+    fn a_file_may_leave_values_out_but_not_invent_names() {
+        let costs = Costs::from_toml("hint_fault_ns = 5000").expect("fine");
+        assert!((costs.hint_fault_ns - 5000.0).abs() < f64::EPSILON);
+        assert!(Costs::from_toml("hint_fault = 5000").is_err());
+        assert!(Costs::from_toml("hint_fault_ns = -1").is_err());
+        assert!(Costs::from_toml("batch_pages = 0").is_err());
+        let costs = Costs::from_json(r#"{"pte_scan_ns": 12, "other": 3}"#).expect("fine");
+        assert!((costs.pte_scan_ns - 12.0).abs() < f64::EPSILON);
+        assert!(Costs::from_json(r#"{"other": 3}"#).is_err());
+    }
+}

@@ -1,0 +1,554 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One run: puts the machine together, lets time pass from event to event, collects the outcome.
+//!
+//! What happens by itself: steps of [`STEP_NS`] (throughput and queueing), the policy's deadlines, the
+//! scanner's chunks, the movers' stages, samples of the nodes' memory, changes of phase. What the
+//! programs do in between is the clock's business.
+
+use std::collections::VecDeque;
+
+use terrace_core::Nanos;
+use terrace_policy::Engine;
+use terrace_workload::Start;
+
+use crate::EngineKind;
+use crate::Outcome;
+use crate::Setup;
+use crate::SimError;
+use crate::direct::Layout;
+use crate::exact::Exact;
+use crate::hardware::Hardware;
+use crate::hardware::NODES;
+use crate::hardware::node_id;
+use crate::memory::Memory;
+use crate::mover::Workers;
+use crate::outcome::NodeAccesses;
+use crate::outcome::Point;
+use crate::outcome::ProgramOutcome;
+use crate::rate::Rate;
+use crate::scanner::Scanner;
+use crate::space::Space;
+use crate::system;
+use crate::system::Placement;
+use crate::system::System;
+use crate::truth::Truth;
+use crate::world::Clock;
+use crate::world::CopyLoad;
+use crate::world::Totals;
+use crate::world::World;
+use crate::world::bits;
+
+/// A step of the rate engine; the exact one makes ten of it.
+pub(crate) const STEP_NS: u64 = 10_000_000;
+const EXACT_STEP_NS: u64 = 1_000_000;
+/// As the supervisor samples (`memory_interval`).
+const MEMORY_NS: u64 = 200_000_000;
+const SECOND_NS: u64 = 1_000_000_000;
+
+struct Run<'a> {
+    setup: &'a Setup,
+    world: World,
+    engine: Engine,
+    clock: Box<dyn Clock>,
+    placement: Placement,
+    step: u64,
+    step_due: u64,
+    memory_due: u64,
+    second_due: u64,
+    window_due: u64,
+    phase_due: u64,
+    phases: Vec<usize>,
+    series: Vec<Point>,
+    before: Before,
+    metadata: u64,
+}
+
+/// Counters at the last point of the series.
+#[derive(Debug, Clone, Copy, Default)]
+struct Before {
+    t: f64,
+    visits: f64,
+    fast: f64,
+    all: f64,
+    promoted: u64,
+    demoted: u64,
+    stall: f64,
+    threads: f64,
+}
+
+/// Runs a set-up. `progress` is told the simulated seconds so far, now and then.
+///
+/// # Errors
+///
+/// Where the set-up cannot be simulated; nothing was run then.
+pub fn run(setup: &Setup, progress: &mut dyn FnMut(f64)) -> Result<Outcome, SimError> {
+    if !(0.01..=1e6).contains(&setup.seconds) {
+        return Err(SimError::Seconds(setup.seconds));
+    }
+    let mut run = Run::new(setup)?;
+    let end = crate::world::round(setup.seconds * 1e9);
+    run.start();
+    while run.world.now < end {
+        if run.advance(end) {
+            progress(Nanos(run.world.now).as_secs_f64());
+        }
+    }
+    Ok(run.outcome())
+}
+
+fn memory_of(setup: &Setup, hardware: &Hardware) -> Memory {
+    let sizes = hardware.totals.iter().enumerate().map(|(node, total)| {
+        let reserved = setup.reserved.get(&node).copied().unwrap_or(0);
+        (*total, total - reserved)
+    });
+    Memory::new(&sizes.collect::<Vec<_>>())
+}
+
+impl<'a> Run<'a> {
+    fn new(setup: &'a Setup) -> Result<Self, SimError> {
+        let hardware = Hardware::new(setup)?;
+        let space = Space::map(setup)?;
+        let memory = memory_of(setup, &hardware);
+        let System {
+            policy,
+            tiers,
+            movement,
+            placement,
+        } = system::make(setup, &hardware, &space)?;
+        let programs = setup.workload.programs.len();
+        let base_pages: u64 = setup
+            .workload
+            .programs
+            .iter()
+            .map(|p| u64::from(p.pages))
+            .sum();
+        if setup.engine == EngineKind::Exact && base_pages >= 1 << 25 {
+            let text = "The exact engine takes less than 128 GiB of memory; take the rate engine";
+            return Err(SimError::Limit(text.to_owned()));
+        }
+        let sockets = vec![0; programs];
+        let mut top = [false; NODES];
+        for node in tiers.nodes() {
+            top[usize::from(node.id.0)] = tiers.is_top(node.id);
+        }
+        let mut world = World {
+            now: 0,
+            costs: setup.costs.clone(),
+            tiers,
+            top,
+            memory,
+            movement,
+            state: vec![bits::NODE; space.units() as usize],
+            armed_at: Vec::new(),
+            shadow_on: Vec::new(),
+            shadows: vec![VecDeque::new(); programs],
+            workers: Workers::new(programs),
+            scanners: vec![Scanner::OFF; programs],
+            scope: None,
+            debt: vec![0.0; programs],
+            threads: setup
+                .workload
+                .programs
+                .iter()
+                .map(|p| f64::from(p.threads))
+                .collect(),
+            sockets,
+            totals: Totals {
+                visits: vec![0.0; programs],
+                accesses: vec![[crate::world::NodeCount::default(); NODES]; programs],
+                ..Totals::default()
+            },
+            notes: None,
+            ends: VecDeque::new(),
+            inventory: false,
+            probes: VecDeque::new(),
+            hands: [0; NODES],
+            in_fault: None,
+            blocked: Vec::new(),
+            workers_before: 0.0,
+            busy: [0.0; NODES],
+            copying: CopyLoad::default(),
+            hardware,
+            space,
+        };
+        let layout = allocate(setup, &mut world, placement)?;
+        let clock: Box<dyn Clock> = match setup.engine {
+            EngineKind::Exact => Box::new(Exact::new(setup, &world, layout.map(Layout::played))),
+            EngineKind::Rate => Box::new(Rate::new(setup, &world, layout)),
+        };
+        let step = match setup.engine {
+            EngineKind::Exact => EXACT_STEP_NS,
+            EngineKind::Rate => STEP_NS,
+        };
+        Ok(Self {
+            setup,
+            world,
+            engine: Engine::new(policy),
+            clock,
+            placement,
+            step,
+            step_due: step,
+            memory_due: 0,
+            second_due: SECOND_NS,
+            window_due: u64::MAX,
+            phase_due: 0,
+            phases: Vec::new(),
+            series: Vec::new(),
+            before: Before::default(),
+            metadata: 0,
+        })
+    }
+
+    fn start(&mut self) {
+        self.change_phases();
+        self.clock.step(&mut self.world);
+        if self.setup.engine == EngineKind::Rate {
+            self.world.notes = Some(Vec::new());
+        }
+        self.sample_memory();
+        self.world.pump(&mut self.engine);
+    }
+
+    /// The next event. Whether a second has passed.
+    fn advance(&mut self, end: u64) -> bool {
+        let deadline = self.engine.policy().next_deadline().0;
+        let due = end
+            .min(self.step_due)
+            .min(self.memory_due)
+            .min(self.phase_due)
+            .min(self.window_due)
+            .min(deadline)
+            .min(self.world.workers.next)
+            .min(self.world.scan_next())
+            .min(self.clock.next(&self.world))
+            .max(self.world.now);
+        let reached = self.clock.advance(&mut self.world, &mut self.engine, due);
+        self.clock.sync(&mut self.world);
+        let now = reached;
+        if self.world.workers.next <= now {
+            self.world.movers_step(self.clock.as_mut());
+        }
+        if self.world.scan_next() <= now {
+            self.world.scan_step();
+        }
+        self.clock.sync(&mut self.world);
+        if now >= self.memory_due {
+            self.sample_memory();
+        }
+        if !self.world.ends.is_empty() {
+            self.world.tell_ends(&mut self.engine);
+            self.world.pump(&mut self.engine);
+        } else if now >= self.engine.policy().next_deadline().0 {
+            self.world.pump(&mut self.engine);
+        }
+        self.world.answer(&mut self.engine, self.clock.as_mut());
+        self.clock.sync(&mut self.world);
+        if now >= self.phase_due || now >= self.window_due {
+            self.change_phases();
+        }
+        if now >= self.step_due {
+            self.clock.step(&mut self.world);
+            self.step_due += self.step;
+        }
+        if now >= self.second_due || now >= end {
+            self.point();
+            self.second_due += SECOND_NS;
+            return true;
+        }
+        false
+    }
+
+    fn sample_memory(&mut self) {
+        self.memory_due = self.world.now + MEMORY_NS;
+        for node in 0..self.world.hardware.nodes {
+            let memory = self.world.memory.sample(node);
+            self.engine
+                .memory(Nanos(self.world.now), node_id(node), memory);
+        }
+    }
+
+    /// Sets the programs' phases by the time, and the oracle's placement with them.
+    fn change_phases(&mut self) {
+        let now = Nanos(self.world.now);
+        let mut due = u64::MAX;
+        let mut phases = Vec::with_capacity(self.world.space.programs());
+        for program in &self.setup.workload.programs {
+            let (phase, end) = program.phase_at(now);
+            due = due.min(end.map_or(u64::MAX, |end| end.0));
+            phases.push(phase);
+        }
+        self.phase_due = due;
+        let changed = phases != self.phases;
+        self.phases = phases;
+        if changed {
+            self.clock.phases(&mut self.world, &self.phases);
+        }
+        if self.placement == Placement::Best {
+            let window = crate::world::round(self.setup.window_s.max(0.01) * 1e9);
+            self.window_due = self.world.now + window;
+            // Once for a single program whose phase lasts; several change each other's rates.
+            let rates = self.clock.rates();
+            if changed || rates.len() > 1 {
+                self.world.notes.get_or_insert_default();
+                place_best(self.setup, &mut self.world, &self.phases, &rates);
+                if self.setup.engine == EngineKind::Exact {
+                    self.world.notes = None;
+                }
+                self.clock.sync(&mut self.world);
+                if self.setup.engine == EngineKind::Rate {
+                    self.clock.step(&mut self.world);
+                }
+            }
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "base pages of a program")]
+    fn point(&mut self) {
+        let totals = &self.world.totals;
+        let stats = self.engine.stats();
+        let (mut fast, mut all) = (0.0, 0.0);
+        for accesses in &totals.accesses {
+            for (node, count) in accesses.iter().enumerate() {
+                let lines = count.reads + count.writes;
+                all += lines;
+                fast += if self.world.top[node] { lines } else { 0.0 };
+            }
+        }
+        let now = Before {
+            t: Nanos(self.world.now).as_secs_f64(),
+            visits: totals.visits.iter().sum(),
+            fast,
+            all,
+            promoted: stats.promoted_pages,
+            demoted: stats.demoted_pages,
+            stall: totals.stall,
+            threads: totals.threads,
+        };
+        let before = std::mem::replace(&mut self.before, now);
+        let span = now.t - before.t;
+        if span <= 1e-9 {
+            return;
+        }
+        let ratio = |part: f64, of: f64| if of > 0.0 { part / of } else { 0.0 };
+        let moved = now.promoted + now.demoted - before.promoted - before.demoted;
+        let pages = self.world.state.len() as f64;
+        self.series.push(Point {
+            t: now.t,
+            ops_per_s: (now.visits - before.visits) / span,
+            fast_access_ratio: ratio(now.fast - before.fast, now.all - before.all),
+            promoted_pages: now.promoted - before.promoted,
+            demoted_pages: now.demoted - before.demoted,
+            shadow_bytes: self.world.shadow_bytes(),
+            stall_share: ratio(now.stall - before.stall, now.threads - before.threads),
+            migrating: moved as f64 / span > pages / 10_000.0,
+        });
+        let counters = self.engine.policy().counters();
+        let metadata = counters.iter().find(|(name, _)| *name == "metadata_bytes");
+        self.metadata = self.metadata.max(metadata.map_or(0, |(_, bytes)| *bytes));
+    }
+
+    fn outcome(mut self) -> Outcome {
+        let (setup, world) = (self.setup, &self.world);
+        let totals = &world.totals;
+        let stats = self.engine.stats_mut();
+        stats.write_protect_faults = totals.write_protect_faults;
+        let seconds = Nanos(world.now).as_secs_f64();
+        let fast_share = |accesses: &[crate::world::NodeCount; NODES]| {
+            let lines = |c: &crate::world::NodeCount| c.reads + c.writes;
+            let all: f64 = accesses.iter().map(lines).sum();
+            let fast = accesses.iter().zip(world.top).filter(|(_, top)| *top);
+            fast.map(|(c, _)| lines(c)).sum::<f64>() / all.max(1.0)
+        };
+        let programs = setup.workload.programs.iter().enumerate();
+        let programs = programs.map(|(index, program)| ProgramOutcome {
+            name: program.name.clone(),
+            visits: totals.visits[index],
+            ops_per_s: totals.visits[index] / seconds,
+            fast_access_ratio: fast_share(&totals.accesses[index]),
+        });
+        let nodes = (0..world.hardware.nodes).map(|node| {
+            let sum = |f: fn(&crate::world::NodeCount) -> f64| {
+                crate::world::round(totals.accesses.iter().map(|a| f(&a[node])).sum())
+            };
+            NodeAccesses {
+                node,
+                tier: world.tiers.tier_of(node_id(node)).unwrap_or_default().0,
+                reads: sum(|c| c.reads),
+                writes: sum(|c| c.writes),
+                written_bytes: sum(|c| c.backs) * 64,
+                migration_written_bytes: totals.migrated[node],
+            }
+        });
+        let counters = self.engine.policy().counters();
+        Outcome {
+            machine: setup.machine.name.clone(),
+            workload: setup.workload.name.clone(),
+            system: setup.system.clone(),
+            engine: setup.engine,
+            seed: setup.seed,
+            seconds,
+            base_pages: setup
+                .workload
+                .programs
+                .iter()
+                .map(|p| u64::from(p.pages))
+                .sum(),
+            programs: programs.collect(),
+            nodes: nodes.collect(),
+            series: std::mem::take(&mut self.series),
+            stats: self.engine.stats().clone(),
+            policy_counters: counters
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect(),
+            allocations_failed: totals.allocations_failed,
+            thread_ns: totals.threads,
+            profiling_ns: totals.profiling,
+            migration_ns: totals.migration,
+            stall_ns: totals.stall,
+            worker_ns: totals.workers,
+            shadow_bytes_max: totals.shadow_max,
+            shadow_bytes_end: world.shadow_bytes(),
+            metadata_bytes: self.metadata,
+            simulator_bytes: self.clock.bytes()
+                + (world.state.len() * 2 + world.armed_at.len() * 4 + world.shadow_on.len()) as u64,
+            oracle_ops_per_s: None,
+            quality: None,
+        }
+    }
+}
+
+/// Gives every page its memory, in the order of first touch.
+fn allocate(
+    setup: &Setup,
+    world: &mut World,
+    placement: Placement,
+) -> Result<Option<Layout>, SimError> {
+    let cache_node = (placement == Placement::Cache).then(|| world.hardware.by_latency(0)[0]);
+    let bytes: u64 = setup.workload.bytes();
+    let available = match cache_node {
+        None => world.memory.available(),
+        Some(node) => {
+            let own = &world.memory.nodes[node];
+            world.memory.available() - own.free.saturating_sub(own.min)
+        }
+    };
+    if bytes > available {
+        return Err(SimError::TooLarge {
+            what: format!("Workload '{}'", setup.workload.name),
+            bytes,
+            free: available,
+        });
+    }
+    for (index, program) in setup.workload.programs.iter().enumerate() {
+        let socket = world.sockets[index];
+        let by_distance = world.hardware.by_distance(socket);
+        let slow_first = || {
+            let (mut slow, fast): (Vec<_>, Vec<_>) =
+                by_distance.iter().partition(|node| !world.top[**node]);
+            slow.extend(fast);
+            slow
+        };
+        let order = match (cache_node, program.start) {
+            (Some(cache), _) => by_distance
+                .iter()
+                .copied()
+                .filter(|n| *n != cache)
+                .collect(),
+            (None, Start::Slow) => slow_first(),
+            (None, Start::FirstTouch) => by_distance,
+        };
+        for range in program.fill_order() {
+            let mut page = range.start;
+            while page < range.end {
+                let Some(unit) = world.space.at(index, page) else {
+                    break;
+                };
+                let (base, pages) = world.space.base_pages(unit);
+                page = base + pages;
+                if world.node(unit) < NODES {
+                    continue;
+                }
+                first_touch(world, unit, &order);
+            }
+        }
+    }
+    let pages: u64 = setup
+        .workload
+        .programs
+        .iter()
+        .map(|p| u64::from(p.pages))
+        .sum();
+    Ok(cache_node.map(|node| Layout::new(node, world.memory.nodes[node].free, pages, setup.seed)))
+}
+
+fn first_touch(world: &mut World, unit: u32, order: &[usize]) {
+    let bytes = world.space.bytes(unit);
+    let node = world.memory.allocate(order, bytes).unwrap_or_else(|| {
+        // Large pages may not fit where as many bytes are free in all; the kernel would fall back to
+        // small ones. Counted, and put where most is free.
+        world.totals.allocations_failed += 1;
+        let nodes = order.iter().copied();
+        let node = nodes
+            .max_by_key(|n| world.memory.nodes[*n].free)
+            .unwrap_or(0);
+        let free = &mut world.memory.nodes[node].free;
+        *free = free.saturating_sub(bytes);
+        node
+    });
+    let state = &mut world.state[unit as usize];
+    *state = *state & !bits::NODE | u16::try_from(node).expect("below NODES");
+}
+
+/// The oracle: pages by what their place saves per byte, the fastest node first. Moves are free.
+fn place_best(setup: &Setup, world: &mut World, phases: &[usize], rates: &[f64]) {
+    let rates: Vec<f64> = rates
+        .iter()
+        .zip(&world.threads)
+        .map(|(rate, threads)| if *rate > 0.0 { *rate } else { threads / 200.0 })
+        .collect();
+    let truth = Truth::new(
+        setup,
+        &world.space,
+        &world.hardware,
+        &world.sockets,
+        phases,
+        &rates,
+    );
+    let views = &world.hardware.views[0];
+    let order = world.hardware.by_latency(0);
+    let (fast, slow) = (&views[order[0]], &views[order[order.len() - 1]]);
+    // Runs of units that are alike, with what each saves a ns and byte if it is fast.
+    let mut runs: Vec<(f64, u32, u32)> = Vec::new();
+    for (index, program) in truth.programs.iter().enumerate() {
+        let units = world.space.program_units(index);
+        let mut unit = units.start;
+        while unit < units.end {
+            let end = program.alike_until(&world.space, unit);
+            let one = program.unit(&world.space, unit);
+            let saved = one.miss_read * (slow.read_ns - fast.read_ns)
+                + one.miss_write * (slow.write_ns - fast.write_ns).max(0.0)
+                // What is written back costs bandwidth, even where it costs no time.
+                + one.backs * (slow.read_ns - fast.read_ns) * 0.1;
+            #[expect(clippy::cast_precision_loss, reason = "a page size")]
+            let density = saved * rates[index] / world.space.bytes(unit) as f64;
+            runs.push((density, unit, end));
+            unit = end;
+        }
+    }
+    runs.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    for unit in 0..world.space.units() {
+        let bytes = world.space.bytes(unit);
+        world.memory.give(world.node(unit), bytes);
+    }
+    for (_, start, end) in runs {
+        for unit in start..end {
+            let bytes = world.space.bytes(unit);
+            let was = world.node(unit);
+            let node = world.memory.allocate(&order, bytes).unwrap_or(was);
+            if node != was {
+                world.place(unit, node);
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The engine on a simulated machine: same policies, same statistics, another machine below.
+//!
+//! [`run`] takes a [`Setup`] (machine, costs, workload, system, seed) and gives an [`Outcome`].
+//! Same set-up, same outcome, bit for bit. `docs/simulator.md` has the model, its formulas and its
+//! limits.
+//!
+//! Two engines of time ([`EngineKind`]) drive one [`world::World`] (page table, memory, movers,
+//! scanner): *exact* plays every visit, *rate* draws faults and aborts from the pages' shares of the
+//! visits. Units: time is ns, memory bytes; a *unit* is one mapped page of whatever size, by a number
+//! dense over all programs.
+//!
+//! * What goes in and comes out: [`setup`], [`costs`], [`outcome`].
+//! * The machine: [`hardware`], [`contention`], [`memory`], [`space`], [`cache`].
+//! * What happens: [`world`], [`mover`], [`scanner`], [`exact`], [`rate`], [`truth`], [`drive`].
+//! * [`baseline`]: what presets are compared with.
+//!
+//! No clock, no thread, no file.
+#![forbid(unsafe_code)]
+
+mod baseline;
+mod cache;
+mod contention;
+pub mod costs;
+mod direct;
+mod drive;
+mod exact;
+mod hardware;
+mod memory;
+mod mover;
+pub mod outcome;
+mod rate;
+mod scanner;
+pub mod setup;
+mod space;
+mod system;
+mod truth;
+mod world;
+
+pub use costs::Costs;
+pub use costs::CostsError;
+pub use drive::run;
+pub use outcome::Outcome;
+pub use setup::EngineKind;
+pub use setup::Setup;
+pub use setup::SimError;
+pub use system::SYSTEMS;

@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Migration workers: each program's agent (transactions), and the kernel's (ordinary migration).
+//!
+//! A transaction (Nomad 3.1): protect, copy while the program goes on reading, then commit, during
+//! which the page is inaccessible; a write during the copy aborts it. Pages of a batch are protected
+//! and copied together and committed one after the other. Demotion of a page with a shadow on the
+//! target is a commit without a copy (3.2). The ordinary way: the page is inaccessible from before the
+//! copy until after it.
+//!
+//! Every order ends exactly once.
+
+use std::collections::VecDeque;
+
+use terrace_core::PageRef;
+use terrace_policy::Migration;
+use terrace_policy::Verdict;
+use terrace_policy::Way;
+
+use crate::memory::Depth;
+use crate::world::Charge;
+use crate::world::Clock;
+use crate::world::End;
+use crate::world::World;
+use crate::world::bits;
+use crate::world::node_of;
+use crate::world::round;
+use crate::world::unit_of;
+
+#[derive(Debug, Clone, Copy)]
+struct Order {
+    unit: u32,
+    page: PageRef,
+    migration: Migration,
+}
+
+/// One page of a job.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    order: Order,
+    from: usize,
+    to: usize,
+    /// Onto its shadow: nothing is copied.
+    remap: bool,
+    dirtied: bool,
+}
+
+/// What a worker is at.
+#[derive(Debug)]
+enum Stage {
+    /// All pages are being copied, and have been for so long.
+    Copy { window: f64 },
+    /// That page is being committed.
+    Commit { index: usize },
+}
+
+#[derive(Debug)]
+struct Job {
+    slots: Vec<Slot>,
+    stage: Stage,
+    /// Utilisation that its copy adds: node and share.
+    load: Vec<(usize, f64)>,
+}
+
+#[derive(Debug)]
+struct Worker {
+    way: Way,
+    queue: VecDeque<Order>,
+    job: Option<Job>,
+    next: u64,
+}
+
+/// All workers: one for each program, and the kernel's.
+#[derive(Debug)]
+pub(crate) struct Workers {
+    workers: Vec<Worker>,
+    pub(crate) next: u64,
+}
+
+impl Workers {
+    pub(crate) fn new(programs: usize) -> Self {
+        let worker = |way| Worker {
+            way,
+            queue: VecDeque::new(),
+            job: None,
+            next: u64::MAX,
+        };
+        let mut workers: Vec<Worker> = (0..programs).map(|_| worker(Way::Transaction)).collect();
+        workers.push(worker(Way::Ordinary));
+        Self {
+            workers,
+            next: u64::MAX,
+        }
+    }
+
+    fn update(&mut self) {
+        self.next = self
+            .workers
+            .iter()
+            .map(|w| w.next)
+            .min()
+            .unwrap_or(u64::MAX);
+    }
+}
+
+impl World {
+    /// Takes an order from the policy.
+    pub(crate) fn order(&mut self, now: u64, page: PageRef, migration: Migration) {
+        let way = if self.movement.transactions {
+            Way::Transaction
+        } else {
+            Way::Ordinary
+        };
+        let refuse = |this: &mut Self, verdict| {
+            this.ends.push_back(End {
+                at: now,
+                page,
+                migration,
+                verdict,
+                way,
+                inaccessible: None,
+            });
+        };
+        let (Some(unit), Some(to)) = (unit_of(self, page), node_of(self, migration.target()))
+        else {
+            refuse(self, Verdict::Lost);
+            return;
+        };
+        if self.has(unit, bits::ORDERED) || self.node(unit) == to {
+            refuse(self, Verdict::Busy);
+            return;
+        }
+        let order = Order {
+            unit,
+            page,
+            migration,
+        };
+        let promotes = matches!(migration, Migration::Promote { .. });
+        if self.movement.synchronous && promotes && self.in_fault.is_some() {
+            self.move_in_fault(now, order, to);
+            return;
+        }
+        self.set(unit, bits::ORDERED);
+        let index = match way {
+            Way::Transaction => self.program(unit),
+            Way::Ordinary => self.workers.workers.len() - 1,
+        };
+        let worker = &mut self.workers.workers[index];
+        worker.queue.push_back(order);
+        if worker.job.is_none() && worker.next == u64::MAX {
+            worker.next = now;
+            self.workers.next = self.workers.next.min(now);
+        }
+    }
+
+    /// Synchronous promotion: the faulting thread copies.
+    fn move_in_fault(&mut self, now: u64, order: Order, to: usize) {
+        let bytes = self.space.bytes(order.unit);
+        let end = |verdict, inaccessible| End {
+            at: now,
+            page: order.page,
+            migration: order.migration,
+            verdict,
+            way: Way::Ordinary,
+            inaccessible,
+        };
+        let program = self.program(order.unit);
+        if !self.memory.take(to, bytes, Depth::Min) {
+            self.charge(
+                program,
+                Charge::Migration,
+                self.costs.migrate_fixed_ns / 4.0,
+            );
+            self.ends.push_back(end(Verdict::NoMemory, None));
+            return;
+        }
+        let from = self.node(order.unit);
+        let copy = self
+            .hardware
+            .copy_ns(bytes, from, to, [self.busy[from], self.busy[to]]);
+        for (node, share) in self.copy_load(bytes, copy, from, to) {
+            self.copying.lump(node, share, copy);
+        }
+        let wait = copy + self.costs.migrate_fixed_ns + self.shootdown_ns(program);
+        self.charge(program, Charge::Migration, wait);
+        self.totals.stall += wait;
+        self.charge_shootdown(program, Charge::Migration);
+        self.memory.give(from, bytes);
+        self.totals.migrated[to] += bytes;
+        self.place(order.unit, to);
+        self.ends
+            .push_back(end(Verdict::Moved { shadow: false }, Some(wait)));
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "bytes of a page")]
+    fn copy_load(&self, bytes: u64, ns: f64, from: usize, to: usize) -> [(usize, f64); 2] {
+        let bandwidth = |f: fn(&crate::hardware::View) -> f64, node: usize| {
+            let views = self.hardware.views.iter();
+            views.map(|v| f(&v[node])).fold(0.0, f64::max)
+        };
+        let rate = bytes as f64 / ns;
+        [
+            (from, rate / bandwidth(|v| v.read_bw, from)),
+            (to, rate / bandwidth(|v| v.write_bw, to)),
+        ]
+    }
+
+    /// Lets the workers go on whose time has come.
+    pub(crate) fn movers_step(&mut self, clock: &mut dyn Clock) {
+        for index in 0..self.workers.workers.len() {
+            while self.workers.workers[index].next <= self.now {
+                let mut worker = std::mem::replace(
+                    &mut self.workers.workers[index],
+                    Worker {
+                        way: Way::Ordinary,
+                        queue: VecDeque::new(),
+                        job: None,
+                        next: u64::MAX,
+                    },
+                );
+                let at = worker.next;
+                let took = match worker.job.take() {
+                    None => self.begin(&mut worker, at, clock),
+                    Some(job) => self.proceed(&mut worker, job, at, clock),
+                };
+                worker.next = match (&worker.job, worker.queue.is_empty()) {
+                    (None, true) => u64::MAX,
+                    _ => at + round(took).max(1),
+                };
+                self.totals.workers += took;
+                self.workers.workers[index] = worker;
+            }
+        }
+        self.workers.update();
+    }
+
+    /// Takes the next orders on; gives how long their copy takes.
+    fn begin(&mut self, worker: &mut Worker, at: u64, clock: &mut dyn Clock) -> f64 {
+        let most = match worker.way {
+            Way::Transaction => self.costs.batch_pages as usize,
+            Way::Ordinary => 1,
+        };
+        let mut slots = Vec::with_capacity(most);
+        while slots.len() < most
+            && let Some(order) = worker.queue.pop_front()
+        {
+            slots.extend(self.prepare(worker.way, order, at));
+        }
+        if slots.is_empty() {
+            return 0.0;
+        }
+        let program = self.program(slots[0].order.unit);
+        let shootdown = self.shootdown_ns(program);
+        self.charge_shootdown(program, Charge::Migration);
+        let mut window = 0.0;
+        let mut load = Vec::new();
+        for slot in slots.iter().filter(|slot| !slot.remap) {
+            let bytes = self.space.bytes(slot.order.unit);
+            let busy = [self.busy[slot.from], self.busy[slot.to]];
+            let copy = self.hardware.copy_ns(bytes, slot.from, slot.to, busy);
+            window += copy;
+            load.extend(
+                self.copy_load(bytes, copy, slot.from, slot.to)
+                    .map(|(n, l)| (n, l * copy)),
+            );
+        }
+        let fixed = match worker.way {
+            Way::Transaction => self.costs.transaction_fixed_ns,
+            Way::Ordinary => self.costs.migrate_fixed_ns,
+        };
+        #[expect(clippy::cast_precision_loss, reason = "pages of a batch")]
+        let wait = window + shootdown + fixed * slots.len() as f64;
+        for (node, share) in &mut load {
+            *share /= wait;
+            self.copying.change(at, *node, *share);
+        }
+        if worker.way == Way::Ordinary {
+            for slot in &slots {
+                self.set(slot.order.unit, bits::BLOCKED);
+                clock.blocked(self, slot.order.unit, wait);
+            }
+        }
+        worker.job = Some(Job {
+            slots,
+            stage: Stage::Copy { window: wait },
+            load,
+        });
+        wait
+    }
+
+    fn prepare(&mut self, way: Way, order: Order, at: u64) -> Option<Slot> {
+        let unit = order.unit;
+        let (from, to) = (self.node(unit), usize::from(order.migration.target().0));
+        let bytes = self.space.bytes(unit);
+        let remap = way == Way::Transaction
+            && matches!(order.migration, Migration::Demote { .. })
+            && self.has(unit, bits::SHADOW)
+            && usize::from(self.shadow_on[unit as usize]) == to;
+        if !remap && !self.memory.take(to, bytes, Depth::Min) {
+            self.finish(way, order, at, Verdict::NoMemory, None);
+            return None;
+        }
+        if !remap && way == Way::Transaction {
+            self.set(unit, bits::COPYING);
+        }
+        Some(Slot {
+            order,
+            from,
+            to,
+            remap,
+            dirtied: false,
+        })
+    }
+
+    fn finish(
+        &mut self,
+        way: Way,
+        order: Order,
+        at: u64,
+        verdict: Verdict,
+        inaccessible: Option<f64>,
+    ) {
+        self.clear(
+            order.unit,
+            bits::ORDERED | bits::COPYING | bits::BLOCKED | bits::DIRTIED,
+        );
+        self.ends.push_back(End {
+            at,
+            page: order.page,
+            migration: order.migration,
+            verdict,
+            way,
+            inaccessible,
+        });
+    }
+
+    /// The next stage of a job; gives how long it takes.
+    fn proceed(
+        &mut self,
+        worker: &mut Worker,
+        mut job: Job,
+        at: u64,
+        clock: &mut dyn Clock,
+    ) -> f64 {
+        let index = match job.stage {
+            Stage::Copy { window } => {
+                for (node, share) in std::mem::take(&mut job.load) {
+                    self.copying.change(at, node, -share);
+                }
+                if worker.way == Way::Ordinary {
+                    let slot = job.slots[0];
+                    self.moved(worker.way, slot, at, false, window);
+                    return 0.0;
+                }
+                for slot in job.slots.iter_mut().filter(|slot| !slot.remap) {
+                    slot.dirtied = clock.written(self, slot.order.unit, window);
+                }
+                0
+            }
+            Stage::Commit { index } => {
+                self.committed(job.slots[index], at);
+                index + 1
+            }
+        };
+        // Aborted ones have nothing to commit, nor those whose shadow a write has dropped meanwhile.
+        let mut index = index;
+        while let Some(slot) = job.slots.get(index)
+            && (slot.dirtied || slot.remap && !self.has(slot.order.unit, bits::SHADOW))
+        {
+            if !slot.remap {
+                let bytes = self.space.bytes(slot.order.unit);
+                self.memory.give(slot.to, bytes);
+                self.totals.migrated[slot.to] += bytes;
+            }
+            self.finish(worker.way, slot.order, at, Verdict::Dirtied, None);
+            index += 1;
+        }
+        let Some(slot) = job.slots.get(index) else {
+            return 0.0;
+        };
+        let wait = self.commit_ns(*slot);
+        self.set(slot.order.unit, bits::BLOCKED);
+        self.clear(slot.order.unit, bits::COPYING);
+        clock.blocked(self, slot.order.unit, wait);
+        job.stage = Stage::Commit { index };
+        worker.job = Some(job);
+        wait
+    }
+
+    fn commit_ns(&self, slot: Slot) -> f64 {
+        if slot.remap {
+            self.costs.shadow_demote_ns
+        } else {
+            self.costs.commit_ns
+        }
+    }
+
+    fn committed(&mut self, slot: Slot, at: u64) {
+        let keep = matches!(
+            slot.order.migration,
+            Migration::Promote {
+                keep_shadow: true,
+                ..
+            }
+        );
+        let wait = self.commit_ns(slot);
+        self.moved(Way::Transaction, slot, at, keep, wait);
+    }
+
+    fn moved(&mut self, way: Way, slot: Slot, at: u64, keep: bool, inaccessible: f64) {
+        let unit = slot.order.unit;
+        let bytes = self.space.bytes(unit);
+        let verdict = if slot.remap {
+            // The page takes its shadow's frame.
+            self.clear(unit, bits::SHADOW);
+            self.memory.nodes[slot.to].shadows -= bytes;
+            self.memory.give(slot.from, bytes);
+            self.place(unit, slot.to);
+            Verdict::MovedOntoShadow
+        } else {
+            self.drop_shadow(unit);
+            self.totals.migrated[slot.to] += bytes;
+            self.place(unit, slot.to);
+            if keep {
+                self.keep_shadow(unit, slot.from);
+            } else {
+                self.memory.give(slot.from, bytes);
+            }
+            Verdict::Moved { shadow: keep }
+        };
+        self.finish(way, slot.order, at, verdict, Some(inaccessible));
+    }
+}

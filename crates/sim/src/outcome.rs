@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a simulation gave: totals, a series with a point a second, and named metrics.
+
+use serde::Serialize;
+use terrace_policy::Stats;
+
+/// A second of the run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Point {
+    /// End of the second, s.
+    pub t: f64,
+    /// Visits a second, all programs.
+    pub ops_per_s: f64,
+    /// Share of the accesses that the fast tier served.
+    pub fast_access_ratio: f64,
+    /// Pages promoted in it.
+    pub promoted_pages: u64,
+    /// Pages demoted in it.
+    pub demoted_pages: u64,
+    /// What shadows take at its end, bytes.
+    pub shadow_bytes: u64,
+    /// Share of the programs' time spent waiting for migrations.
+    pub stall_share: f64,
+    /// Whether pages were moving: at least one in 10,000 in it.
+    pub migrating: bool,
+}
+
+/// Accesses that a node served; cache misses where there is a cache.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct NodeAccesses {
+    /// The node.
+    pub node: usize,
+    /// Tier as the program sees it; 0 is the fastest.
+    pub tier: u16,
+    /// Lines read.
+    pub reads: u64,
+    /// Lines written by the program's visits.
+    pub writes: u64,
+    /// Bytes of dirty lines given back.
+    pub written_bytes: u64,
+    /// Bytes that migrations wrote.
+    pub migration_written_bytes: u64,
+}
+
+/// One program.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct ProgramOutcome {
+    /// Its name.
+    pub name: String,
+    /// Visits in all.
+    pub visits: f64,
+    /// Visits a second over the whole run.
+    pub ops_per_s: f64,
+    /// Share of its accesses that the fast tier served.
+    pub fast_access_ratio: f64,
+}
+
+/// How well a tracker knew the hot set, averaged over time; filled in by those who judge trackers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Quality {
+    /// Of the hot set, how much was known.
+    pub recall: f64,
+    /// Of what was taken for hot, how much was.
+    pub precision: f64,
+    /// Their harmonic mean.
+    pub f1: f64,
+    /// Promoted pages that were hot, of all promoted (Chrono 2.4).
+    pub page_promotion_ratio: f64,
+}
+
+/// Everything about one run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// The machine's name.
+    pub machine: String,
+    /// The workload's name.
+    pub workload: String,
+    /// The system's name.
+    pub system: String,
+    /// `exact` or `rate`.
+    pub engine: crate::EngineKind,
+    /// The seed.
+    pub seed: u64,
+    /// Simulated seconds.
+    pub seconds: f64,
+    /// Resident pages, base pages.
+    pub base_pages: u64,
+    /// Of the programs.
+    pub programs: Vec<ProgramOutcome>,
+    /// By node.
+    pub nodes: Vec<NodeAccesses>,
+    /// A point a second.
+    pub series: Vec<Point>,
+    /// The engine's own statistics.
+    pub stats: Stats,
+    /// The policy's own figures at the end.
+    pub policy_counters: Vec<(String, u64)>,
+    /// Allocations that found no memory on any node.
+    pub allocations_failed: u64,
+    /// Thread time of the programs, ns; what the shares below are of.
+    pub thread_ns: f64,
+    /// Of it, marking and hint faults, samples, probes.
+    pub profiling_ns: f64,
+    /// Of it, migrating: synchronous copies, shootdowns, write-protection faults.
+    pub migration_ns: f64,
+    /// Of it, waiting for a page that was inaccessible.
+    pub stall_ns: f64,
+    /// Time that migration workers were busy, ns.
+    pub worker_ns: f64,
+    /// Most that shadows took, bytes.
+    pub shadow_bytes_max: u64,
+    /// What shadows took at the end, bytes.
+    pub shadow_bytes_end: u64,
+    /// Peak of the policy's metadata, bytes; 0 if it has none of its own.
+    pub metadata_bytes: u64,
+    /// What the simulator itself took for its tables, bytes.
+    pub simulator_bytes: u64,
+    /// Throughput of `oracle` in the same set-up, if that was run too.
+    pub oracle_ops_per_s: Option<f64>,
+    /// If the tracker was judged.
+    pub quality: Option<Quality>,
+}
+
+impl Outcome {
+    /// Every metric: its name, and unit and meaning.
+    pub const METRICS: &'static [(&'static str, &'static str)] = &[
+        (
+            "ops_per_s",
+            "visits a second, median of the last third of the run",
+        ),
+        (
+            "ops_per_s_first",
+            "visits a second, mean of the first third of the run",
+        ),
+        (
+            "in_progress_ops_per_s",
+            "visits a second, mean of the seconds in which pages were migrated",
+        ),
+        (
+            "stable_ops_per_s",
+            "visits a second, mean of the last tenth of the run",
+        ),
+        ("mean_ops_per_s", "visits a second, whole run"),
+        (
+            "fast_access_ratio",
+            "accesses served by the fast tier, share, last third",
+        ),
+        (
+            "slow_access_ratio",
+            "accesses served by other tiers, share, last third",
+        ),
+        ("promoted_pages", "migrations of a page to a faster tier"),
+        ("demoted_pages", "migrations of a page to a slower tier"),
+        ("promoted_bytes", "bytes moved to a faster tier"),
+        ("migrated_pages", "promoted and demoted pages"),
+        ("tpm_committed", "transactions that committed"),
+        ("tpm_aborted", "transactions that a write aborted"),
+        (
+            "tpm_success_ratio",
+            "transactions committed for each aborted",
+        ),
+        ("shadow_hits", "demotions onto a shadow, without a copy"),
+        ("shadow_bytes_max", "bytes, most that shadows took"),
+        ("shadow_bytes_end", "bytes that shadows took at the end"),
+        ("allocations_failed", "allocations that found no memory"),
+        ("hint_faults", "hint faults"),
+        (
+            "slow_written_bytes",
+            "bytes written to tiers below the fastest, by programs and migrations",
+        ),
+        (
+            "fast_written_bytes",
+            "bytes written to the fastest tier, by programs and migrations",
+        ),
+        ("migration_written_bytes", "bytes written by migrations"),
+        (
+            "profiling_share",
+            "of the programs' thread time: marking, hint faults, samples, probes",
+        ),
+        (
+            "migration_share",
+            "of the programs' thread time: migrating, workers included",
+        ),
+        (
+            "stall_share",
+            "of the programs' thread time: waiting for pages that were moving",
+        ),
+        (
+            "inaccessible_p99_ns",
+            "ns a migrated page was inaccessible, 99th percentile",
+        ),
+        ("recall", "of the hot set, the share that the tracker knew"),
+        (
+            "precision",
+            "of what the tracker took for hot, the share that was",
+        ),
+        ("f1", "harmonic mean of recall and precision"),
+        (
+            "page_promotion_ratio",
+            "promoted pages that were hot, of all promoted",
+        ),
+        (
+            "seconds_to_90pct",
+            "s until 90 % of the final rate was reached for good",
+        ),
+        ("of_oracle", "ops_per_s as a share of the oracle's"),
+        (
+            "metadata_bytes_per_page",
+            "bytes of the policy's metadata a resident base page",
+        ),
+    ];
+
+    /// The value of a metric; `None` if it was not measured or there is no such metric.
+    #[must_use]
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        let stats = &self.stats;
+        Some(match name {
+            "ops_per_s" => self.ops_per_s(),
+            "ops_per_s_first" => mean(self.third(0).iter().map(|p| p.ops_per_s))?,
+            "in_progress_ops_per_s" => mean(
+                self.series
+                    .iter()
+                    .filter(|p| p.migrating)
+                    .map(|p| p.ops_per_s),
+            )?,
+            "stable_ops_per_s" => {
+                let from = self.series.len() - self.series.len().div_ceil(10);
+                mean(self.series[from..].iter().map(|p| p.ops_per_s))?
+            }
+            "mean_ops_per_s" => self.programs.iter().map(|p| p.visits).sum::<f64>() / self.seconds,
+            "fast_access_ratio" => mean(self.third(2).iter().map(|p| p.fast_access_ratio))?,
+            "slow_access_ratio" => 1.0 - self.metric("fast_access_ratio")?,
+            "promoted_pages" => real(stats.promoted_pages),
+            "demoted_pages" => real(stats.demoted_pages),
+            "promoted_bytes" => real(stats.promoted_bytes),
+            "migrated_pages" => real(stats.promoted_pages + stats.demoted_pages),
+            "tpm_committed" => real(stats.tpm_committed),
+            "tpm_aborted" => real(stats.tpm_aborted),
+            "tpm_success_ratio" if stats.tpm_committed + stats.tpm_aborted == 0 => return None,
+            "tpm_success_ratio" => real(stats.tpm_committed) / real(stats.tpm_aborted.max(1)),
+            "shadow_hits" => real(stats.shadow_hits),
+            "shadow_bytes_max" => real(self.shadow_bytes_max),
+            "shadow_bytes_end" => real(self.shadow_bytes_end),
+            "allocations_failed" => real(self.allocations_failed),
+            "hint_faults" => real(stats.hint_faults),
+            "slow_written_bytes" => self.written(|tier| tier > 0),
+            "fast_written_bytes" => self.written(|tier| tier == 0),
+            "migration_written_bytes" => {
+                real(self.nodes.iter().map(|n| n.migration_written_bytes).sum())
+            }
+            "profiling_share" => self.profiling_ns / self.thread_ns,
+            "migration_share" => (self.migration_ns + self.worker_ns) / self.thread_ns,
+            "stall_share" => self.stall_ns / self.thread_ns,
+            "inaccessible_p99_ns" if stats.inaccessible.is_empty() => return None,
+            "inaccessible_p99_ns" => real(stats.inaccessible.value_at_quantile(0.99)),
+            "recall" => self.quality?.recall,
+            "precision" => self.quality?.precision,
+            "f1" => self.quality?.f1,
+            "page_promotion_ratio" => self.quality?.page_promotion_ratio,
+            "seconds_to_90pct" => self.seconds_to_90pct()?,
+            "of_oracle" => self.ops_per_s() / self.oracle_ops_per_s?,
+            "metadata_bytes_per_page" => real(self.metadata_bytes) / real(self.base_pages),
+            _ => return None,
+        })
+    }
+
+    fn third(&self, which: usize) -> &[Point] {
+        let length = self.series.len();
+        &self.series[length * which / 3..length * (which + 1) / 3]
+    }
+
+    fn ops_per_s(&self) -> f64 {
+        let mut rates: Vec<f64> = self.third(2).iter().map(|p| p.ops_per_s).collect();
+        rates.sort_by(f64::total_cmp);
+        match rates.len() {
+            0 => 0.0,
+            n => f64::midpoint(rates[(n - 1) / 2], rates[n / 2]),
+        }
+    }
+
+    fn seconds_to_90pct(&self) -> Option<f64> {
+        let mark = self.ops_per_s() * 0.9;
+        match self.series.iter().rposition(|p| p.ops_per_s < mark) {
+            None => Some(0.0),
+            Some(last) => self.series.get(last + 1).map(|_| self.series[last].t),
+        }
+    }
+
+    fn written(&self, tier: impl Fn(u16) -> bool) -> f64 {
+        let of = self.nodes.iter().filter(|n| tier(n.tier));
+        real(
+            of.map(|n| n.written_bytes + n.migration_written_bytes)
+                .sum(),
+        )
+    }
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (mut sum, mut count) = (0.0, 0.0);
+    for value in values {
+        sum += value;
+        count += 1.0;
+    }
+    (count > 0.0).then(|| sum / count)
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a figure for printing and comparing"
+)]
+fn real(count: u64) -> f64 {
+    count as f64
+}

@@ -1,0 +1,537 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The simulated machine under the engine: page states, memory, shadows, what is charged to whom.
+//!
+//! [`World`] carries out the policy's actions as `LinuxMachine` does on Linux: orders are queued and
+//! their ends come back as events. Movers are in [`crate::mover`], the hint-fault scanner in
+//! [`crate::scanner`]. How programs run is not here: a [`Clock`] knows.
+
+use std::collections::VecDeque;
+
+use terrace_core::Nanos;
+use terrace_core::NodeId;
+use terrace_core::PageRef;
+use terrace_core::Tiers;
+use terrace_policy::Engine;
+use terrace_policy::Event;
+use terrace_policy::Migration;
+use terrace_policy::Reason;
+use terrace_policy::ScanScope;
+use terrace_policy::Verdict;
+use terrace_policy::Way;
+
+use crate::Costs;
+use crate::hardware::Hardware;
+use crate::hardware::NODES;
+use crate::memory::Memory;
+use crate::mover::Workers;
+use crate::scanner::Scanner;
+use crate::space;
+use crate::space::Space;
+
+/// Bits of a page's state: the node it is on, and what happens to it.
+pub(crate) mod bits {
+    /// The node's number; all ones if the page has no memory.
+    pub(crate) const NODE: u16 = 0xf;
+    /// The next access is a hint fault.
+    pub(crate) const ARMED: u16 = 1 << 4;
+    /// Protected against writes while a transaction copies it.
+    pub(crate) const COPYING: u16 = 1 << 5;
+    /// Inaccessible.
+    pub(crate) const BLOCKED: u16 = 1 << 6;
+    /// Its old frame is kept and it is protected against writes.
+    pub(crate) const SHADOW: u16 = 1 << 7;
+    /// An order for it is with a mover.
+    pub(crate) const ORDERED: u16 = 1 << 8;
+    /// Its accessed bit was cleared and it was not accessed since.
+    pub(crate) const CLEARED: u16 = 1 << 9;
+    /// Written while a transaction copied it.
+    pub(crate) const DIRTIED: u16 = 1 << 10;
+    /// The rate engine has an event for its hint fault.
+    pub(crate) const FAULT_DUE: u16 = 1 << 11;
+    /// The rate engine has an event for the write that drops its shadow.
+    pub(crate) const WRITE_DUE: u16 = 1 << 12;
+    /// What a read runs into.
+    pub(crate) const TRAP_READ: u16 = ARMED | BLOCKED | CLEARED;
+    /// What a write runs into.
+    pub(crate) const TRAP_WRITE: u16 = TRAP_READ | COPYING | SHADOW;
+}
+
+/// What the rate engine must take in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Note {
+    /// A page is on another node now.
+    Moved { unit: u32, from: usize, to: usize },
+    /// A page was armed, or found armed still.
+    Armed { unit: u32, fresh: bool },
+    /// A page has a shadow.
+    Shadowed { unit: u32 },
+}
+
+/// How the programs run: exact or by rates.
+pub(crate) trait Clock {
+    /// When something happens of itself.
+    fn next(&self, world: &World) -> u64;
+    /// Runs the programs to `until`, or less far if something happened that others must know of
+    /// first. Gives the time reached.
+    fn advance(&mut self, world: &mut World, engine: &mut Engine, until: u64) -> u64;
+    /// Takes in what the world noted.
+    fn sync(&mut self, world: &mut World);
+    /// Whether the page was written in the last `window` ns, during which it was being copied.
+    fn written(&mut self, world: &mut World, unit: u32, window: f64) -> bool;
+    /// The page is inaccessible for the next `window` ns.
+    fn blocked(&mut self, world: &mut World, unit: u32, window: f64);
+    /// Whether the page was accessed since its accessed bit was cleared; clears it.
+    fn test_and_clear(&mut self, world: &mut World, unit: u32) -> bool;
+    /// The end of a step: counts, and how fast the programs run in the next one.
+    fn step(&mut self, world: &mut World);
+    /// The programs' phases have changed.
+    fn phases(&mut self, world: &mut World, phases: &[usize]);
+    /// Visits a ns of each program in the last step.
+    fn rates(&self) -> Vec<f64>;
+    /// Bytes of its tables.
+    fn bytes(&self) -> u64;
+}
+
+/// What programs' time is charged for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Charge {
+    Profiling,
+    Migration,
+    Stall,
+}
+
+/// Counters of one node.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct NodeCount {
+    pub(crate) reads: f64,
+    pub(crate) writes: f64,
+    pub(crate) backs: f64,
+}
+
+/// Counters of the run so far.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Totals {
+    /// `[program]`
+    pub(crate) visits: Vec<f64>,
+    /// `[program][node]`
+    pub(crate) accesses: Vec<[NodeCount; NODES]>,
+    pub(crate) migrated: [u64; NODES],
+    pub(crate) profiling: f64,
+    pub(crate) migration: f64,
+    pub(crate) stall: f64,
+    pub(crate) workers: f64,
+    pub(crate) allocations_failed: u64,
+    pub(crate) write_protect_faults: u64,
+    /// Thread time of the programs.
+    pub(crate) threads: f64,
+    pub(crate) shadow_max: u64,
+}
+
+/// An order's end, to be told to the engine.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct End {
+    pub(crate) at: u64,
+    pub(crate) page: PageRef,
+    pub(crate) migration: Migration,
+    pub(crate) verdict: Verdict,
+    pub(crate) way: Way,
+    pub(crate) inaccessible: Option<f64>,
+}
+
+/// How a system moves pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Movement {
+    /// By transactions and with shadows, else by the kernel's ordinary migration.
+    pub(crate) transactions: bool,
+    /// Promotions that are ordered in a hint fault are carried out in it.
+    pub(crate) synchronous: bool,
+}
+
+/// The machine.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) now: u64,
+    pub(crate) costs: Costs,
+    pub(crate) hardware: Hardware,
+    pub(crate) space: Space,
+    pub(crate) tiers: Tiers,
+    pub(crate) top: [bool; NODES],
+    pub(crate) memory: Memory,
+    pub(crate) movement: Movement,
+    /// By unit.
+    pub(crate) state: Vec<u16>,
+    /// By unit: when it was armed, in 16 us. Empty until something is.
+    pub(crate) armed_at: Vec<u32>,
+    /// By unit: the node of its shadow. Empty until there is one.
+    pub(crate) shadow_on: Vec<u8>,
+    /// By program: units with shadows, the oldest first; some are gone since.
+    pub(crate) shadows: Vec<VecDeque<u32>>,
+    pub(crate) workers: Workers,
+    pub(crate) scanners: Vec<Scanner>,
+    pub(crate) scope: Option<ScanScope>,
+    /// By program: thread time to be paid, ns.
+    pub(crate) debt: Vec<f64>,
+    /// By program.
+    pub(crate) threads: Vec<f64>,
+    /// By program: its socket.
+    pub(crate) sockets: Vec<usize>,
+    pub(crate) totals: Totals,
+    pub(crate) notes: Option<Vec<Note>>,
+    pub(crate) ends: VecDeque<End>,
+    /// The policy asked for an inventory.
+    pub(crate) inventory: bool,
+    /// The policy asked for these probes.
+    pub(crate) probes: VecDeque<(usize, u64)>,
+    /// Clock hands over the nodes' pages.
+    pub(crate) hands: [u32; NODES],
+    /// The program whose hint fault is being handled.
+    pub(crate) in_fault: Option<usize>,
+    /// Inaccessible pages and until when; for the exact engine.
+    pub(crate) blocked: Vec<(u32, u64)>,
+    /// `totals.workers` at the last step.
+    pub(crate) workers_before: f64,
+    /// Utilisation of the nodes by programs and, as an integral over the step, by copies.
+    pub(crate) busy: [f64; NODES],
+    pub(crate) copying: CopyLoad,
+}
+
+/// Utilisation of the nodes by copies under way, and its integral over time.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct CopyLoad {
+    active: [f64; NODES],
+    sum: [f64; NODES],
+    since: u64,
+    start: u64,
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "times of a step, far below 2^53 ns"
+)]
+impl CopyLoad {
+    fn settle(&mut self, now: u64) {
+        let span = now.saturating_sub(self.since) as f64;
+        for node in 0..NODES {
+            self.sum[node] += self.active[node] * span;
+        }
+        self.since = self.since.max(now);
+    }
+
+    /// More (or less) copying from now on.
+    pub(crate) fn change(&mut self, now: u64, node: usize, by: f64) {
+        self.settle(now);
+        self.active[node] = (self.active[node] + by).max(0.0);
+    }
+
+    /// A copy of that length at once.
+    pub(crate) fn lump(&mut self, node: usize, utilisation: f64, ns: f64) {
+        self.sum[node] += utilisation * ns;
+    }
+
+    /// Mean utilisation since the last call.
+    pub(crate) fn take(&mut self, now: u64) -> [f64; NODES] {
+        self.settle(now);
+        let span = now.saturating_sub(self.start).max(1) as f64;
+        let mean = self.sum.map(|sum| sum / span);
+        self.sum = [0.0; NODES];
+        self.start = now;
+        mean
+    }
+}
+
+impl World {
+    #[inline]
+    pub(crate) fn node(&self, unit: u32) -> usize {
+        usize::from(self.state[unit as usize] & bits::NODE)
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, unit: u32, bit: u16) -> bool {
+        self.state[unit as usize] & bit != 0
+    }
+
+    #[inline]
+    pub(crate) fn set(&mut self, unit: u32, bit: u16) {
+        self.state[unit as usize] |= bit;
+    }
+
+    #[inline]
+    pub(crate) fn clear(&mut self, unit: u32, bit: u16) {
+        self.state[unit as usize] &= !bit;
+    }
+
+    pub(crate) fn note(&mut self, note: Note) {
+        if let Some(notes) = &mut self.notes {
+            notes.push(note);
+        }
+    }
+
+    /// Charges thread time to a program.
+    pub(crate) fn charge(&mut self, program: usize, what: Charge, ns: f64) {
+        self.debt[program] += ns;
+        match what {
+            Charge::Profiling => self.totals.profiling += ns,
+            Charge::Migration => self.totals.migration += ns,
+            Charge::Stall => self.totals.stall += ns,
+        }
+    }
+
+    /// The program of a unit.
+    #[inline]
+    pub(crate) fn program(&self, unit: u32) -> usize {
+        self.space.region(unit).program
+    }
+
+    /// Other processors that a shootdown of a program's page interrupts.
+    pub(crate) fn others(&self, program: usize) -> f64 {
+        let cpus = f64::from(self.hardware.cpus[self.sockets[program]]);
+        (self.threads[program].min(cpus) - 1.0).max(0.0)
+    }
+
+    /// What the initiator of a shootdown waits.
+    pub(crate) fn shootdown_ns(&self, program: usize) -> f64 {
+        self.costs.shootdown_base_ns + self.costs.shootdown_per_cpu_ns * self.others(program)
+    }
+
+    /// The interrupted processors' part.
+    pub(crate) fn charge_shootdown(&mut self, program: usize, what: Charge) {
+        let ns = self.costs.shootdown_per_cpu_ns * self.others(program);
+        self.charge(program, what, ns);
+    }
+
+    /// Puts a page on another node, memory already taken and given.
+    pub(crate) fn place(&mut self, unit: u32, to: usize) {
+        let from = self.node(unit);
+        let state = &mut self.state[unit as usize];
+        *state = *state & !(bits::NODE | bits::ARMED) | u16::try_from(to).expect("below NODES");
+        self.note(Note::Moved { unit, from, to });
+    }
+
+    /// Remembers until when a page is inaccessible.
+    pub(crate) fn note_blocked(&mut self, unit: u32, window: f64) {
+        let now = self.now;
+        self.blocked.retain(|(_, until)| *until > now);
+        self.blocked.push((unit, now + round(window)));
+    }
+
+    /// Until when it is.
+    pub(crate) fn blocked_until(&self, unit: u32) -> u64 {
+        let of = self.blocked.iter().rev().find(|(u, _)| *u == unit);
+        of.map_or(self.now, |(_, until)| *until)
+    }
+
+    /// What share of the time a thread of each socket has a processor, if migration workers were as
+    /// busy in the last `span` ns as they were.
+    pub(crate) fn processor_share(&mut self, span: f64) -> Vec<f64> {
+        let busy = (self.totals.workers - self.workers_before) / span.max(1.0);
+        self.workers_before = self.totals.workers;
+        #[expect(clippy::cast_precision_loss, reason = "a handful of sockets")]
+        let busy = busy / self.hardware.cpus.len() as f64;
+        (0..self.hardware.cpus.len())
+            .map(|socket| {
+                let on = |&(_, s): &(f64, usize)| s == socket;
+                let threads = self
+                    .threads
+                    .iter()
+                    .copied()
+                    .zip(self.sockets.iter().copied());
+                let threads: f64 = threads.filter(on).map(|(t, _)| t).sum();
+                (f64::from(self.hardware.cpus[socket]) / (threads + busy)).min(1.0)
+            })
+            .collect()
+    }
+
+    /// A hint fault, at a time: charges it, tells the engine, lets the policy act.
+    pub(crate) fn hint_fault(&mut self, engine: &mut Engine, unit: u32, write: bool, at: u64) {
+        self.now = self.now.max(at);
+        self.clear(unit, bits::ARMED);
+        let program = self.program(unit);
+        self.charge(program, Charge::Profiling, self.costs.hint_fault_ns);
+        let armed = u64::from(self.armed_at[unit as usize]) << 14;
+        let event = Event::HintFault {
+            page: self.space.page(unit),
+            node: crate::hardware::node_id(self.node(unit)),
+            write,
+            idle: Some(Nanos(at.saturating_sub(armed))),
+        };
+        engine.observe(Nanos(self.now), &event);
+        if self.movement.synchronous || Nanos(self.now) >= engine.policy().next_deadline() {
+            self.in_fault = Some(program);
+            self.pump(engine);
+            self.in_fault = None;
+        }
+    }
+
+    /// Lets the policy act, and tells it what ended at once.
+    pub(crate) fn pump(&mut self, engine: &mut Engine) {
+        let mut rounds = 0;
+        loop {
+            engine.pump(Nanos(self.now), self);
+            rounds += 1;
+            if self.ends.is_empty() || rounds > 64 {
+                return;
+            }
+            self.tell_ends(engine);
+        }
+    }
+
+    /// Tells the engine of orders that have ended.
+    pub(crate) fn tell_ends(&mut self, engine: &mut Engine) {
+        while let Some(end) = self.ends.pop_front() {
+            if let Some(ns) = end.inaccessible {
+                engine.stats_mut().inaccessible(Nanos(round(ns)));
+            }
+            let now = Nanos(self.now.max(end.at));
+            engine.ended(now, end.page, end.migration, end.verdict, end.way);
+        }
+    }
+
+    /// A write ran into a protected page.
+    pub(crate) fn write_protect_fault(&mut self, program: usize) {
+        self.totals.write_protect_faults += 1;
+        self.charge(
+            program,
+            Charge::Migration,
+            self.costs.write_protect_fault_ns,
+        );
+    }
+
+    /// The program wrote to a page with a shadow.
+    pub(crate) fn shadow_written(&mut self, engine: &mut Engine, unit: u32, at: u64) {
+        self.now = self.now.max(at);
+        let program = self.program(unit);
+        self.write_protect_fault(program);
+        self.drop_shadow(unit);
+        let page = self.space.page(unit);
+        engine.observe(Nanos(self.now), &Event::ShadowLost { page });
+    }
+
+    /// Gives a shadow's memory back. Does nothing where there is none.
+    pub(crate) fn drop_shadow(&mut self, unit: u32) {
+        if self.has(unit, bits::SHADOW) {
+            self.clear(unit, bits::SHADOW);
+            let node = usize::from(self.shadow_on[unit as usize]);
+            let bytes = self.space.bytes(unit);
+            self.memory.nodes[node].shadows -= bytes;
+            self.memory.give(node, bytes);
+        }
+    }
+
+    /// Keeps a promoted page's old frame.
+    pub(crate) fn keep_shadow(&mut self, unit: u32, on: usize) {
+        if self.shadow_on.is_empty() {
+            self.shadow_on = vec![0; self.state.len()];
+        }
+        self.set(unit, bits::SHADOW);
+        self.shadow_on[unit as usize] = u8::try_from(on).expect("below NODES");
+        self.memory.nodes[on].shadows += self.space.bytes(unit);
+        let program = self.program(unit);
+        self.shadows[program].push_back(unit);
+        let all = self.shadow_bytes();
+        self.totals.shadow_max = self.totals.shadow_max.max(all);
+        self.note(Note::Shadowed { unit });
+    }
+
+    pub(crate) fn shadow_bytes(&self) -> u64 {
+        self.memory.nodes.iter().map(|node| node.shadows).sum()
+    }
+
+    /// Drops the oldest shadows of a program until `bytes` are given back; gives how many.
+    fn reclaim(&mut self, program: usize, bytes: u64) -> u64 {
+        let (mut left, mut count) = (bytes, 0);
+        while left > 0
+            && let Some(unit) = self.shadows[program].pop_front()
+        {
+            // What a transaction is working on is left alone.
+            if self.has(unit, bits::SHADOW) && !self.has(unit, bits::ORDERED) {
+                left = left.saturating_sub(self.space.bytes(unit));
+                count += 1;
+                self.drop_shadow(unit);
+            }
+        }
+        count
+    }
+
+    /// Answers what the policy asked for: inventories and probes.
+    pub(crate) fn answer(&mut self, engine: &mut Engine, clock: &mut dyn Clock) {
+        if std::mem::take(&mut self.inventory) {
+            self.tell_inventory(engine);
+        }
+        let mut probed = false;
+        while let Some((node, pages)) = self.probes.pop_front() {
+            self.probe_node(engine, clock, node, pages);
+            probed = true;
+        }
+        if probed {
+            self.pump(engine);
+        }
+    }
+
+    fn probe_node(
+        &mut self,
+        _engine: &mut Engine,
+        _clock: &mut dyn Clock,
+        _node: usize,
+        _pages: u64,
+    ) {
+    }
+
+    /// Tells what is on the fast nodes.
+    fn tell_inventory(&mut self, engine: &mut Engine) {
+        for unit in 0..self.space.units() {
+            let node = self.node(unit);
+            if node < NODES && self.top[node] {
+                let event = Event::Resident {
+                    page: self.space.page(unit),
+                    node: crate::hardware::node_id(node),
+                };
+                engine.observe(Nanos(self.now), &event);
+            }
+        }
+    }
+}
+
+/// To whole ns.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "times here are not negative, and saturate"
+)]
+pub(crate) fn round(ns: f64) -> u64 {
+    ns.max(0.0).round() as u64
+}
+
+impl terrace_policy::Machine for World {
+    fn migrate(&mut self, now: Nanos, page: PageRef, migration: Migration, _reason: Reason) {
+        self.order(now.0, page, migration);
+    }
+
+    fn reclaim_shadows(&mut self, _now: Nanos, bytes: u64, _reason: Reason) {
+        let programs = self.shadows.len() as u64;
+        let share = bytes.div_ceil(programs.max(1));
+        for program in 0..self.shadows.len() {
+            self.reclaim(program, share);
+        }
+    }
+
+    fn scan(&mut self, now: Nanos, scope: ScanScope, period: Nanos) {
+        self.start_scan(now.0, scope, period.0);
+    }
+
+    fn inventory(&mut self, _now: Nanos) {
+        self.inventory = true;
+    }
+}
+
+/// A node of an order, if the machine has it.
+pub(crate) fn node_of(world: &World, node: NodeId) -> Option<usize> {
+    let node = usize::from(node.0);
+    (node < world.hardware.nodes).then_some(node)
+}
+
+/// The page a policy means, whatever size it takes it for.
+pub(crate) fn unit_of(world: &World, page: PageRef) -> Option<u32> {
+    let unit = world.space.find(page)?;
+    let _ = space::program_of(page.pid)?;
+    Some(unit)
+}

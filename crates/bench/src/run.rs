@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One run of a workload: fill, hold, visit for a time, check.
+//! One run of one program: fill, hold, visit for a time, check.
 //!
-//! The visits are the hot loop: nothing in it allocates, asks the clock or writes a line; the clock
-//! is read once a batch. Every word read is compared with what it may hold, so that a page in the
-//! wrong place stops the run at once. Updates are counted in the words and summed up at the end;
-//! only if the sum is wrong are the visits replayed to find the words.
+//! The visits themselves are in `work`, the placement in `fill`. Updates are counted in the words and
+//! summed up at the end; only if the sum is wrong are the visits replayed to find the words.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
+use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_workload::PAGE_BYTES;
-use terrace_workload::Spec;
-use terrace_workload::Start;
-use terrace_workload::Stream;
-use terrace_workload::WORDS_PER_PAGE;
+use terrace_workload::Program;
 use terrace_workload::content;
 use terrace_workload::report::Check;
 use terrace_workload::report::Line;
@@ -26,16 +25,17 @@ use terrace_workload::report::WrongWord;
 use thiserror::Error;
 
 use crate::arena::Arena;
+use crate::fill;
 use crate::placement;
 use crate::placement::PlacementError;
-use crate::placement::Preferred;
+use crate::think::Pace;
+use crate::work;
+use crate::work::Log;
+use crate::work::Strange;
+use crate::work::Worker;
 
-/// Visits between two looks at the clock: 1 to 10 ms in the emulated machine.
-const BATCH: u32 = 512;
 /// Wrong words that a check lists.
-const WRONG_MAX: usize = 8;
-/// What the oracle leaves free on the fast node above the kernel's high watermark.
-const ORACLE_RESERVE_BYTES: u64 = 4 << 20;
+pub(crate) const WRONG_MAX: usize = 8;
 
 /// Why a run could not be made.
 #[derive(Debug, Error)]
@@ -71,10 +71,10 @@ pub enum Place {
     Workload,
     /// All on the slow node.
     Slow,
-    /// In the order of addresses by the kernel's own choice: the local node until it is full.
+    /// In the program's order by the kernel's own choice: the local node until it is full.
     FirstTouch,
-    /// The most visited first on the fast node until it is full.
-    Oracle,
+    /// The most visited first on the fast node: that many pages, or until it is full.
+    Oracle(Option<u64>),
 }
 
 /// How to run.
@@ -94,20 +94,12 @@ pub struct Options {
     pub huge: bool,
 }
 
-/// A workload with its memory filled, ready to run.
+/// A program with its memory filled, ready to run.
 #[derive(Debug)]
 pub struct Run<'a> {
-    spec: &'a Spec,
+    program: &'a Program,
     options: &'a Options,
     arena: Arena,
-    shares: Vec<f64>,
-}
-
-/// What the visits did.
-#[derive(Debug, Clone, Copy, Default)]
-struct Progress {
-    ops: u64,
-    updates: u64,
 }
 
 impl<'a> Run<'a> {
@@ -116,34 +108,32 @@ impl<'a> Run<'a> {
     /// # Errors
     ///
     /// Where there is too little memory, or not where it should be.
-    pub fn prepare(spec: &'a Spec, options: &'a Options) -> Result<Self, RunError> {
-        let arena = Arena::map(spec.pages, options.huge).map_err(|source| RunError::Map {
-            bytes: spec.bytes(),
+    pub fn prepare(program: &'a Program, options: &'a Options) -> Result<Self, RunError> {
+        let arena = Arena::map(program.pages, options.huge).map_err(|source| RunError::Map {
+            bytes: program.bytes(),
             source,
         })?;
-        let run = Self {
-            shares: spec.shares(options.seed),
-            spec,
+        fill::fill(&arena, program, options)?;
+        Ok(Self {
+            program,
             options,
             arena,
-        };
-        run.fill()?;
-        Ok(run)
+        })
     }
 
-    /// The memory as it is now.
+    /// The memory as it is now, and the shares of the first phase.
     ///
     /// # Errors
     ///
     /// Where the kernel does not tell where pages are.
     pub fn ready(&self) -> Result<Ready, RunError> {
-        let (pages_by_node, share_by_node) = self.by_node()?;
+        let here = self.by_node(Duration::ZERO)?;
         Ok(Ready {
-            workload: self.spec.name.clone(),
-            bytes: self.spec.bytes(),
-            active_bytes: self.spec.active.len() as u64 * PAGE_BYTES,
-            pages_by_node,
-            share_by_node,
+            workload: self.program.name.clone(),
+            bytes: self.program.bytes(),
+            active_bytes: here.visited * PAGE_BYTES,
+            pages_by_node: here.pages,
+            share_by_node: here.shares,
         })
     }
 
@@ -155,76 +145,73 @@ impl<'a> Run<'a> {
     ///
     /// Where the kernel does not tell where pages are.
     pub fn visit_and_check(&self, mut line: impl FnMut(&Line)) -> Result<Check, RunError> {
-        let mut stream = Stream::new(self.spec, self.options.seed);
-        let mut progress = Progress::default();
-        let begin = Instant::now();
-        let mut next = Duration::from_secs(1);
-        let mut wrong = None;
-        let elapsed = loop {
-            if let Err(word) = self.visits(&mut stream, &mut progress) {
-                wrong = Some(word);
-                break begin.elapsed();
-            }
-            let now = begin.elapsed();
-            if now >= next {
-                line(&Line::Second(Second {
-                    t: now.as_secs_f64(),
-                    ops: progress.ops,
-                }));
-                next = Duration::from_secs(now.as_secs() + 1);
-            }
-            if now >= self.options.time {
-                break now;
-            }
-        };
-        line(&Line::Total(self.total(elapsed, progress.ops)?));
-        let mut check = self.check(progress);
-        check.wrong.extend(wrong);
+        let (logs, strange, elapsed) = self.visit(&mut line);
+        let ops = logs.iter().map(|log| log.ops).sum();
+        let here = self.by_node(elapsed)?;
+        line(&Line::Total(Total {
+            t: elapsed.as_secs_f64(),
+            ops,
+            ops_per_s: rate(ops, elapsed),
+            pages_by_node: here.pages,
+            share_by_node: here.shares,
+        }));
+        let mut check = self.check(&logs);
+        let strange = strange.map(|word| self.wrong(word.index, word.found, 0));
+        check.wrong.extend(strange);
         line(&Line::Check(check.clone()));
         Ok(check)
     }
 
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "a rate to print, exact to 2^53 operations"
-    )]
-    fn total(&self, elapsed: Duration, ops: u64) -> Result<Total, RunError> {
-        let (pages_by_node, share_by_node) = self.by_node()?;
-        Ok(Total {
-            t: elapsed.as_secs_f64(),
-            ops,
-            ops_per_s: ops as f64 / elapsed.as_secs_f64().max(1e-9),
-            pages_by_node,
-            share_by_node,
+    /// All threads until the time is over; this one is the first of them.
+    fn visit(&self, line: &mut impl FnMut(&Line)) -> (Vec<Log>, Option<Strange>, Duration) {
+        let pace = Pace::measure();
+        let words = self.arena.words();
+        let worker = |n| Worker::new(self.program, words, self.options.seed, n, pace);
+        let others: Vec<Worker<'_>> = (1..self.program.threads).map(worker).collect();
+        let progress: Vec<AtomicU64> = others.iter().map(|_| AtomicU64::new(0)).collect();
+        let (stop, mut own) = (AtomicBool::new(false), worker(0));
+        let begin = Instant::now();
+        thread::scope(|scope| {
+            let handles: Vec<_> = others
+                .into_iter()
+                .zip(&progress)
+                .map(|(other, progress)| scope.spawn(|| other.until(&stop, begin, progress)))
+                .collect();
+            let (mut next, mut strange) = (Duration::from_secs(1), None);
+            let elapsed = loop {
+                if let Err(word) = own.batch(begin) {
+                    strange = Some(word);
+                    break begin.elapsed();
+                }
+                let now = begin.elapsed();
+                if now >= next {
+                    let others: u64 = progress.iter().map(|ops| ops.load(Relaxed)).sum();
+                    line(&Line::Second(Second {
+                        t: now.as_secs_f64(),
+                        ops: own.ops() + others,
+                    }));
+                    next = Duration::from_secs(now.as_secs() + 1);
+                }
+                if now >= self.options.time || stop.load(Relaxed) {
+                    break now;
+                }
+            };
+            stop.store(true, Relaxed);
+            let mut logs = vec![own.log()];
+            for handle in handles {
+                let (log, word) = handle.join().expect("a worker has nothing to panic on");
+                logs.push(log);
+                strange = strange.or(word);
+            }
+            (logs, strange, elapsed)
         })
     }
 
-    /// One batch. The error is the first word that held what it cannot hold.
-    fn visits(&self, stream: &mut Stream, progress: &mut Progress) -> Result<(), WrongWord> {
-        let words = self.arena.words();
-        for _ in 0..BATCH {
-            let visit = stream.visit();
-            for index in visit.words() {
-                let word = &words[usize_of(index)];
-                let found = word.load(Relaxed);
-                if content::updates(self.options.seed, index, found).is_none() {
-                    return Err(self.wrong(index, found, 0));
-                }
-                if visit.write {
-                    word.store(found + 1, Relaxed);
-                    progress.updates += 1;
-                }
-            }
-            progress.ops += 1;
-        }
-        Ok(())
-    }
-
     /// Reads all of memory.
-    fn check(&self, progress: Progress) -> Check {
+    fn check(&self, logs: &[Log]) -> Check {
         let mut check = Check {
             words: 0,
-            updates_made: progress.updates,
+            updates_made: logs.iter().map(|log| log.updates).sum(),
             updates_found: 0,
             wrong: Vec::new(),
         };
@@ -240,23 +227,17 @@ impl<'a> Run<'a> {
             }
         }
         if check.wrong.is_empty() && check.updates_found != check.updates_made {
-            check.wrong = self.replay(progress.ops);
+            check.wrong = self.replay(logs);
         }
         check
     }
 
     /// Goes through the same visits again to find words with too few or too many updates.
-    fn replay(&self, ops: u64) -> Vec<WrongWord> {
-        let mut expected = vec![0u32; self.arena.words().len()];
-        let mut stream = Stream::new(self.spec, self.options.seed);
-        for _ in 0..ops {
-            let visit = stream.visit();
-            for index in visit.words().filter(|_| visit.write) {
-                expected[usize_of(index)] += 1;
-            }
-        }
+    fn replay(&self, logs: &[Log]) -> Vec<WrongWord> {
+        let words = self.arena.words();
+        let expected = work::replay(self.program, self.options.seed, words.len(), logs);
         (0u64..)
-            .zip(self.arena.words())
+            .zip(words)
             .zip(expected)
             .filter_map(|((index, word), expected)| {
                 let found = word.load(Relaxed);
@@ -275,167 +256,45 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Touches every page on the node where it belongs.
-    fn fill(&self) -> Result<(), RunError> {
-        let place = match (self.options.place, self.spec.start) {
-            (Place::Workload, Start::Slow) => Place::Slow,
-            (Place::Workload, Start::FirstTouch) => Place::FirstTouch,
-            (place, _) => place,
-        };
-        match place {
-            Place::Workload | Place::FirstTouch => self.fill_pages(0..self.spec.pages),
-            Place::Slow => {
-                let _slow = Preferred::node(self.options.slow)?;
-                self.fill_pages(0..self.spec.pages);
-                self.expect_on(self.options.slow, u64::from(self.spec.pages))?;
-            }
-            Place::Oracle => {
-                let order = self.spec.by_popularity(self.options.seed);
-                let budget = self.oracle_pages()?.min(order.len());
-                let (hot, cold) = order.split_at(budget);
-                {
-                    let _fast = Preferred::node(self.options.fast)?;
-                    self.fill_pages(hot.iter().copied());
-                }
-                let _slow = Preferred::node(self.options.slow)?;
-                self.fill_pages(cold.iter().copied());
-            }
-        }
-        Ok(())
-    }
-
-    /// How many pages fit on the fast node without waking the kernel's reclaim.
-    fn oracle_pages(&self) -> Result<usize, RunError> {
-        let free = placement::free_bytes(self.options.fast)?;
-        let keep = placement::high_watermark_bytes(self.options.fast)? + ORACLE_RESERVE_BYTES;
-        Ok(usize_of(free.saturating_sub(keep) / PAGE_BYTES))
-    }
-
-    fn fill_pages(&self, pages: impl Iterator<Item = u32>) {
-        let words = self.arena.words();
-        for page in pages {
-            let first = u64::from(page) * WORDS_PER_PAGE;
-            for index in first..first + WORDS_PER_PAGE {
-                words[usize_of(index)].store(content::word(self.options.seed, index, 0), Relaxed);
-            }
-        }
-    }
-
-    /// At least 99 % of the pages that belong to a node must be there.
-    fn expect_on(&self, node: NodeId, wanted: u64) -> Result<(), RunError> {
-        let nodes = placement::nodes_of(&self.arena)?;
-        let found = nodes.iter().filter(|&&n| n == Some(node)).count() as u64;
-        if found * 100 >= wanted * 99 {
-            Ok(())
-        } else {
-            Err(RunError::Elsewhere {
-                found,
-                wanted,
-                node,
-            })
-        }
-    }
-
-    /// Pages on each node, and the share of the visits that go there.
-    fn by_node(&self) -> Result<(Vec<u64>, Vec<f64>), RunError> {
-        let (mut pages, mut shares) = (Vec::new(), Vec::new());
-        for (node, share) in placement::nodes_of(&self.arena)?.iter().zip(&self.shares) {
-            let Some(NodeId(node)) = *node else { continue };
+    /// Where pages are, and the shares of the phase that runs then.
+    fn by_node(&self, elapsed: Duration) -> Result<ByNode, RunError> {
+        let (phase, _) = self.program.phase_at(Nanos::from(elapsed));
+        let all = self.program.phases[phase].shares(self.program, self.options.seed);
+        let mut here = ByNode::default();
+        for (page, node) in (0..).zip(placement::nodes_of(&self.arena)?) {
+            let share = all.of(page);
+            here.visited += u64::from(share > 0.0);
+            let Some(NodeId(node)) = node else { continue };
             let node = usize::from(node);
-            if pages.len() <= node {
-                pages.resize(node + 1, 0);
-                shares.resize(node + 1, 0.0);
+            if here.pages.len() <= node {
+                here.pages.resize(node + 1, 0);
+                here.shares.resize(node + 1, 0.0);
             }
-            pages[node] += 1;
-            shares[node] += share;
+            here.pages[node] += 1;
+            here.shares[node] += f64::from(share);
         }
-        Ok((pages, shares))
+        Ok(here)
     }
 }
 
-#[inline]
-fn usize_of(index: u64) -> usize {
-    usize::try_from(index).expect("64-bit machines only; the arena was mapped")
+/// Pages on each node.
+#[derive(Debug, Default)]
+struct ByNode {
+    pages: Vec<u64>,
+    /// Share of the visits that go there.
+    shares: Vec<f64>,
+    /// Pages on any node that are visited at all.
+    visited: u64,
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a rate to print, exact to 2^53 operations"
+)]
+pub(crate) fn rate(ops: u64, elapsed: Duration) -> f64 {
+    ops as f64 / elapsed.as_secs_f64().max(1e-9)
 }
 
 #[cfg(test)]
-mod tests {
-    use terrace_workload::Scale;
-
-    use super::*;
-
-    fn options(time: Duration) -> Options {
-        Options {
-            seed: 11,
-            place: Place::FirstTouch,
-            fast: NodeId(0),
-            slow: NodeId(0),
-            time,
-            huge: false,
-        }
-    }
-
-    fn gups() -> Spec {
-        Spec::named("gups", Scale::FastFree(4 << 20)).expect("known")
-    }
-
-    #[test]
-    fn every_update_is_found_again() {
-        let (spec, options) = (gups(), options(Duration::from_millis(50)));
-        let run = Run::prepare(&spec, &options).expect("small");
-        assert_eq!(run.ready().expect("placed").pages_by_node, [2764]);
-        let mut lines = Vec::new();
-        let check = run
-            .visit_and_check(|line| lines.push(line.clone()))
-            .expect("ran");
-        assert!(check.passed(), "{check:?}");
-        assert!(check.updates_made > 1000);
-        assert!(
-            matches!(lines[..], [Line::Total(_), Line::Check(_)]),
-            "{lines:?}"
-        );
-    }
-
-    #[test]
-    fn a_lost_update_is_named() {
-        let (spec, options) = (gups(), options(Duration::ZERO));
-        let run = Run::prepare(&spec, &options).expect("small");
-        let mut progress = Progress::default();
-        let mut stream = Stream::new(&spec, options.seed);
-        run.visits(&mut stream, &mut progress).expect("all is well");
-        assert!(run.check(progress).passed());
-        // Take one update back, as a stale shadow would.
-        let index = stream_first_word(&spec, options.seed);
-        let word = &run.arena.words()[usize_of(index)];
-        word.store(content::word(options.seed, index, 0), Relaxed);
-        let check = run.check(progress);
-        assert!(!check.passed());
-        assert_eq!(check.wrong[0].address, run.arena.address(index));
-        assert_eq!(check.wrong[0].found, content::word(options.seed, index, 0));
-    }
-
-    fn stream_first_word(spec: &Spec, seed: u64) -> u64 {
-        Stream::new(spec, seed).visit().words().next().expect("one")
-    }
-
-    #[test]
-    fn a_zero_page_stops_the_run() {
-        let (spec, options) = (gups(), options(Duration::from_secs(60)));
-        let run = Run::prepare(&spec, &options).expect("small");
-        for word in run.arena.words() {
-            word.store(0, Relaxed);
-        }
-        let check = run.visit_and_check(|_| {}).expect("ran");
-        assert!(!check.passed());
-        assert_eq!(check.wrong[0].found, 0);
-    }
-
-    #[test]
-    fn the_oracle_fills_the_fast_node_first() {
-        let (spec, mut options) = (gups(), options(Duration::ZERO));
-        options.place = Place::Oracle;
-        let run = Run::prepare(&spec, &options).expect("small");
-        let ready = run.ready().expect("placed");
-        assert!((ready.share_by_node[0] - 1.0).abs() < 1e-9, "{ready:?}");
-    }
-}
+#[path = "run_tests.rs"]
+mod tests;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `terrace-bench` from outside: its lines, its hold, its exit codes.
+//! `terrace-bench` from outside: its lines, its hold, its exit codes, several processes.
 
 use assert_cmd::Command;
+use terrace_workload::NAMES;
+use terrace_workload::report::Check;
 use terrace_workload::report::Line;
 
 fn bench() -> Command {
@@ -15,51 +17,119 @@ fn lines(stdout: &[u8]) -> Vec<Line> {
         .collect()
 }
 
-#[test]
-fn a_run_prints_its_lines_in_order() {
+/// Runs 1.1 s of it and gives bytes, seconds reported, operations and the check.
+fn run(arguments: &[&str]) -> (u64, Vec<u64>, u64, Check) {
     let run = bench()
-        .args([
-            "nomad-small-write",
-            "--fast-free",
-            "2M",
-            "--seconds",
-            "1100ms",
-        ])
+        .args(arguments)
+        .args(["--fast-free", "2M", "--seconds", "1100ms"])
         .assert()
         .success();
     let lines = lines(&run.get_output().stdout);
     let [
         Line::Ready(ready),
-        Line::Second(second),
+        seconds @ ..,
         Line::Total(total),
         Line::Check(check),
     ] = &lines[..]
     else {
         panic!("{lines:?}");
     };
-    assert_eq!(ready.bytes, 1536 * 4096);
-    assert!(second.ops > 0 && second.ops < total.ops);
+    let seconds = seconds.iter().map(|line| match line {
+        Line::Second(second) => second.ops,
+        other => panic!("{other:?}"),
+    });
+    let name = arguments[0];
+    assert_eq!(ready.workload, name);
+    assert!(
+        (ready.share_by_node.iter().sum::<f64>() - 1.0).abs() < 1e-3,
+        "{ready:?}"
+    );
+    (ready.bytes, seconds.collect(), total.ops, check.clone())
+}
+
+#[test]
+fn a_run_prints_its_lines_in_order() {
+    let (bytes, seconds, ops, check) = run(&["nomad-small-write"]);
+    assert_eq!(bytes, 1536 * 4096);
+    assert!(
+        matches!(seconds[..], [second] if second > 0 && second < ops),
+        "{seconds:?}"
+    );
     assert!(check.passed());
-    assert_eq!(check.updates_made, 8 * total.ops);
+    assert_eq!(check.updates_made, 8 * ops);
+}
+
+#[test]
+fn several_programs_report_as_one() {
+    // Eight processes of 3.9 times 2 MiB together.
+    let (bytes, seconds, ops, check) = run(&["pmbench-groups", "write_percent=100"]);
+    let each = (2 << 20) * 39 / 10 / 4096 / 8;
+    assert_eq!(bytes, 8 * each * 4096);
+    assert_eq!(check.words, bytes / 8, "the memory of all is checked");
+    assert!(check.passed());
+    assert_eq!(check.updates_made, ops, "one word an operation");
+    assert!(seconds.iter().all(|&second| second > 0 && second < ops));
+}
+
+#[test]
+fn a_mix_is_placed_by_the_oracle_and_takes_parameters_of_its_parts() {
+    let (bytes, _, _, check) = run(&[
+        "mix",
+        "of=gups+scan",
+        "scan.working_set=1MiB",
+        "--place",
+        "oracle",
+    ]);
+    // Half of 2 MiB free: gups has 2.7 of it.
+    assert_eq!(bytes, ((1 << 20) * 27 / 10 / 4096 + 256) * 4096);
+    assert!(check.passed() && check.updates_made > 0);
+}
+
+#[test]
+fn threads_and_think_time_are_parameters() {
+    let (_, _, fast, _) = run(&["gups", "threads=2"]);
+    let (_, _, slow, check) = run(&["gups", "think=100us"]);
+    assert!(check.passed());
+    // 1.1 s of 100 us each are 11,000, less what the machine takes away.
+    assert!(slow < 12_000 && fast > 10 * slow, "{fast} {slow}");
 }
 
 #[test]
 fn hold_waits_for_a_line() {
-    let go = ["gups", "--fast-free", "2M", "--seconds", "10ms", "--hold"];
-    bench().args(go).write_stdin("go\n").assert().success();
-    let refused = bench().args(go).write_stdin("").assert().code(1);
-    let stderr = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
-    assert!(stderr.contains("word to go"), "{stderr}");
+    for name in ["gups", "mix"] {
+        let go = [name, "--fast-free", "2M", "--seconds", "10ms", "--hold"];
+        bench().args(go).write_stdin("go\n").assert().success();
+        let refused = bench().args(go).write_stdin("").assert().code(1);
+        let stderr = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
+        assert!(stderr.contains("word to go"), "{stderr}");
+    }
+}
+
+#[test]
+fn the_list_has_a_line_for_every_workload() {
+    let list = bench().arg("--list").assert().success();
+    let text = String::from_utf8_lossy(&list.get_output().stdout).into_owned();
+    assert_eq!(text.lines().count(), NAMES.len());
+    for (line, name) in text.lines().zip(NAMES) {
+        assert_eq!(line.split_whitespace().next(), Some(name));
+        assert!(line.ends_with(')') && line.len() > 40, "{line}");
+    }
 }
 
 #[test]
 fn mistakes_are_usage() {
-    for wrong in [
-        &["nomad-tiny-read"][..],
-        &["gups", "--fast-free", "lots"],
-        &["gups", "--step", "2"],
-        &["gups", "--fast-free", "4096"],
+    for (wrong, says) in [
+        (&["nomad-tiny-read"][..], "No workload 'nomad-tiny-read'"),
+        (&["gups", "--fast-free", "lots"], "lots"),
+        (&["gups", "--step", "2"], "odd"),
+        (&["gups", "--fast-free", "4096"], "too few pages"),
+        (&["gups", "colour=red"], "no parameter 'colour'"),
+        (&["gups", "fast"], "'fast' is not a setting"),
+        (&["ycsb-a", "theta=hot"], "theta cannot be 'hot'"),
+        (&[], "required"),
     ] {
-        bench().args(wrong).assert().code(2).stdout("");
+        let mistake = bench().args(wrong).assert().code(2).stdout("");
+        let stderr = String::from_utf8_lossy(&mistake.get_output().stderr).into_owned();
+        assert!(stderr.contains(says), "{wrong:?}: {stderr}");
     }
 }

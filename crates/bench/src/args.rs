@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command line of `terrace-bench`.
+
+use std::process::Command;
+use std::time::Duration;
+
+use clap::Parser;
+use clap::ValueEnum;
+use terrace_core::NodeId;
+use terrace_workload::Scale;
+use terrace_workload::Sizes;
+use terrace_workload::Workload;
+use terrace_workload::WorkloadError;
+
+use crate::group;
+use crate::placement;
+use crate::placement::PlacementError;
+use crate::run::Options;
+use crate::run::Place;
+
+/// Runs a benchmark workload on this machine's memory.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "terrace-bench", version)]
+pub struct Arguments {
+    /// The workload, e.g. nomad-small-read or gups; `--list` prints them all
+    #[arg(required_unless_present = "list")]
+    pub workload: Option<String>,
+    /// Parameters of the workload: working_set=32GiB theta=0.9 threads=4
+    #[arg(value_name = "NAME=VALUE")]
+    settings: Vec<String>,
+    /// Print the names of all workloads and what they do
+    #[arg(long)]
+    pub list: bool,
+    /// How long to run
+    #[arg(long, default_value = "30s", value_parser = terrace_core::parse_duration)]
+    seconds: terrace_core::Nanos,
+    /// Where the pages start
+    #[arg(long, value_enum, default_value_t = PlaceArg::Default)]
+    place: PlaceArg,
+    /// Scale the sizes to a fast node with that much free [default: what is free now]
+    #[arg(long, value_name = "BYTES", value_parser = terrace_core::parse_bytes)]
+    fast_free: Option<u64>,
+    /// The papers' sizes
+    #[arg(long, conflicts_with = "fast_free")]
+    paper_size: bool,
+    /// Cache lines touched by a visit, in all parts of the workload
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=64))]
+    lines: Option<u8>,
+    /// Lines from one touched line to the next, odd, in all parts
+    #[arg(long, value_parser = odd)]
+    step: Option<u8>,
+    /// Seed of the visits
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// The fast node
+    #[arg(long, default_value_t = 0)]
+    fast_node: u16,
+    /// The slow node [default: 1, or the fast one where there is no other]
+    #[arg(long)]
+    slow_node: Option<u16>,
+    /// Use transparent huge pages
+    #[arg(long)]
+    huge: bool,
+    /// Wait that long between filling the memory and the first visit
+    #[arg(long, value_parser = terrace_core::parse_duration)]
+    pub settle: Option<terrace_core::Nanos>,
+    /// After the line `ready`, wait for a line on standard input
+    #[arg(long)]
+    pub hold: bool,
+    /// Run only that program of the workload, for a process that runs them all
+    #[arg(long, hide = true)]
+    pub program: Option<usize>,
+    /// How many pages the oracle may put on the fast node
+    #[arg(long, hide = true)]
+    oracle_pages: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum PlaceArg {
+    /// As the workload says
+    Default,
+    /// All on the slow node
+    Slow,
+    /// On the local node until it is full
+    Fast,
+    /// The most visited first on the fast node
+    Oracle,
+}
+
+fn odd(text: &str) -> Result<u8, String> {
+    match text.parse::<u8>() {
+        Ok(step) if step % 2 == 1 && step < 64 => Ok(step),
+        _ => Err(format!("'{text}' is not an odd number below 64")),
+    }
+}
+
+impl Arguments {
+    /// The node that is fast.
+    #[must_use]
+    pub fn fast(&self) -> NodeId {
+        NodeId(self.fast_node)
+    }
+
+    /// What the sizes relate to, as it is now.
+    ///
+    /// # Errors
+    ///
+    /// Where the kernel does not say what is free.
+    pub fn scale(&self) -> Result<Scale, PlacementError> {
+        Ok(match self.fast_free {
+            _ if self.paper_size => Scale::Paper,
+            Some(bytes) => Scale::FastFree(bytes),
+            None => Scale::FastFree(placement::free_bytes(self.fast())?),
+        })
+    }
+
+    /// The workload at that scale.
+    ///
+    /// # Errors
+    ///
+    /// Where there is no such workload or parameter.
+    pub fn workload(&self, scale: Scale) -> Result<Workload, WorkloadError> {
+        let sizes = self
+            .settings
+            .iter()
+            .try_fold(Sizes::from(scale), |sizes, setting| sizes.with(setting))?;
+        let name = self.workload.as_deref().unwrap_or_default();
+        let mut workload = Workload::named(name, &sizes)?;
+        let programs = workload.programs.iter_mut();
+        for part in programs
+            .flat_map(|p| &mut p.phases)
+            .flat_map(|p| &mut p.parts)
+        {
+            part.lines = self.lines.unwrap_or(part.lines);
+            part.step = self.step.unwrap_or(part.step);
+        }
+        Ok(workload)
+    }
+
+    /// How to run.
+    #[must_use]
+    pub fn options(&self) -> Options {
+        let slow = self.slow_node.map_or_else(
+            || match placement::free_bytes(NodeId(1)) {
+                Ok(_) => NodeId(1),
+                Err(_) => self.fast(),
+            },
+            NodeId,
+        );
+        Options {
+            seed: self.seed,
+            place: match self.place {
+                PlaceArg::Default => Place::Workload,
+                PlaceArg::Slow => Place::Slow,
+                PlaceArg::Fast => Place::FirstTouch,
+                PlaceArg::Oracle => Place::Oracle(self.oracle_pages),
+            },
+            fast: self.fast(),
+            slow,
+            time: Duration::from(self.seconds),
+            huge: self.huge,
+        }
+    }
+
+    /// Makes `command` run one program of this workload, held until told to go. `scale` is what this
+    /// process found: the free memory changes while the programs fill theirs.
+    pub fn for_program(
+        &self,
+        command: &mut Command,
+        index: usize,
+        scale: Scale,
+        oracle_pages: Option<u64>,
+    ) {
+        command
+            .arg(self.workload.as_deref().unwrap_or_default())
+            .args(&self.settings)
+            .arg("--hold")
+            .arg(format!("--program={index}"))
+            .arg(format!("--seconds={}ns", self.seconds.0))
+            .arg(format!("--seed={}", group::seed_of(self.seed, index)))
+            .arg(format!("--fast-node={}", self.fast_node));
+        match scale {
+            Scale::Paper => command.arg("--paper-size"),
+            Scale::FastFree(bytes) => command.arg(format!("--fast-free={bytes}")),
+        };
+        if let Some(place) = self.place.to_possible_value() {
+            command.arg(format!("--place={}", place.get_name()));
+        }
+        if self.huge {
+            command.arg("--huge");
+        }
+        let numbers = [
+            ("lines", self.lines.map(u64::from)),
+            ("step", self.step.map(u64::from)),
+            ("slow-node", self.slow_node.map(u64::from)),
+            ("oracle-pages", oracle_pages),
+        ];
+        for (name, value) in numbers {
+            if let Some(value) = value {
+                command.arg(format!("--{name}={value}"));
+            }
+        }
+    }
+}

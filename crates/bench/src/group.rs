@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Several programs at once: a process for each, one report for all.
+//!
+//! Each process is this same program with `--program N --hold`; their lines come through pipes and
+//! are added up here. Processes have address spaces, page tables and NUMA scanning of their own, which
+//! is what a workload of several programs is about; threads would not do. They fill their memory at
+//! the same time, so the fast node is shared out as the kernel does it. They end with this process
+//! (`PR_SET_PDEATHSIG`), and are killed where one of them fails.
+
+use std::io;
+use std::io::BufRead;
+use std::io::BufReader;
+use std::io::Write;
+use std::process::Child;
+use std::process::ChildStdin;
+use std::process::Command;
+use std::process::Stdio;
+use std::sync::mpsc;
+use std::sync::mpsc::Receiver;
+use std::sync::mpsc::Sender;
+use std::thread;
+use std::time::Duration;
+
+use terrace_workload::Workload;
+use terrace_workload::report::Check;
+use terrace_workload::report::Line;
+use terrace_workload::report::Ready;
+use terrace_workload::report::Second;
+use terrace_workload::report::Total;
+use thiserror::Error;
+
+use crate::fill;
+use crate::run::WRONG_MAX;
+use crate::run::rate;
+
+/// What an access takes on average, ns, where only the proportion between programs matters: between
+/// fast and slow memory.
+const ACCESS_NS: f64 = 150.0;
+
+/// Why programs could not run together.
+#[derive(Debug, Error)]
+pub enum GroupError {
+    /// A process could not be started.
+    #[error("Cannot start program {index} of the workload")]
+    Start {
+        /// Which one.
+        index: usize,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A process did not take the word to go.
+    #[error("Program {index} of the workload does not listen")]
+    Go {
+        /// Which one.
+        index: usize,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A process ended without a word on its memory; what it says is above.
+    #[error("Program {index} of the workload ended before its memory was checked")]
+    Ended {
+        /// Which one.
+        index: usize,
+    },
+}
+
+/// What comes from a process: a line, or its end.
+type Word = (usize, Option<Line>);
+
+/// Processes with their memory filled, waiting for the word to go.
+#[derive(Debug)]
+pub struct Group {
+    children: Vec<(Child, ChildStdin)>,
+    words: Receiver<Word>,
+    /// Which have checked their memory: their end is no failure.
+    checked: Vec<bool>,
+    ready: Ready,
+}
+
+impl Group {
+    /// Starts a process for each program by `command`, and waits until all have their memory.
+    ///
+    /// # Errors
+    ///
+    /// Where one cannot be started or ends.
+    pub fn prepare(
+        workload: &Workload,
+        command: impl Fn(usize) -> Command,
+    ) -> Result<Self, GroupError> {
+        let (sender, words) = mpsc::channel();
+        let mut group = Self {
+            children: Vec::new(),
+            words,
+            checked: vec![false; workload.programs.len()],
+            ready: Ready {
+                workload: workload.name.clone(),
+                bytes: 0,
+                active_bytes: 0,
+                pages_by_node: Vec::new(),
+                share_by_node: Vec::new(),
+            },
+        };
+        for index in 0..workload.programs.len() {
+            group.start(command(index), index, sender.clone())?;
+        }
+        let (count, weights) = (group.children.len(), weights(workload));
+        for _ in 0..count {
+            match group.hear()? {
+                (index, Line::Ready(ready)) => group.add_ready(index, &ready, &weights),
+                (index, _) => return Err(GroupError::Ended { index }),
+            }
+        }
+        Ok(group)
+    }
+
+    /// All memory together; the shares are weighted by how often each program accesses memory.
+    #[must_use]
+    pub fn ready(&self) -> &Ready {
+        &self.ready
+    }
+
+    /// Gives the word to go and adds up what the processes say.
+    ///
+    /// # Errors
+    ///
+    /// Where one ends without having checked its memory.
+    pub fn visit_and_check(&mut self, mut line: impl FnMut(&Line)) -> Result<Check, GroupError> {
+        for (index, (_, stdin)) in self.children.iter_mut().enumerate() {
+            stdin
+                .write_all(b"go\n")
+                .map_err(|source| GroupError::Go { index, source })?;
+        }
+        let mut sum = Sum::new(self.children.len());
+        while sum.checks < self.children.len() {
+            let (index, word) = self.hear()?;
+            if let Some(merged) = sum.add(index, word) {
+                line(&merged);
+            }
+        }
+        line(&Line::Check(sum.check.clone()));
+        Ok(sum.check)
+    }
+
+    fn start(
+        &mut self,
+        mut command: Command,
+        index: usize,
+        sender: Sender<Word>,
+    ) -> Result<(), GroupError> {
+        let start = |source| GroupError::Start { index, source };
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(start)?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let (stdin, stdout) = pipes.expect("both were asked for");
+        self.children.push((child, stdin));
+        thread::spawn(move || {
+            for text in BufReader::new(stdout).lines().map_while(Result::ok) {
+                match serde_json::from_str(&text) {
+                    Ok(line) => drop(sender.send((index, Some(line)))),
+                    Err(_) => eprintln!("{text}"),
+                }
+            }
+            // Whoever still listens learns of the end; nobody may, after the check.
+            drop(sender.send((index, None)));
+        });
+        Ok(())
+    }
+
+    fn hear(&mut self) -> Result<(usize, Line), GroupError> {
+        loop {
+            let ended = match self.words.recv() {
+                Ok((index, Some(line))) => {
+                    self.checked[index] |= matches!(line, Line::Check(_));
+                    return Ok((index, line));
+                }
+                Ok((index, None)) => index,
+                Err(mpsc::RecvError) => 0,
+            };
+            if !self.checked[ended] {
+                return Err(GroupError::Ended { index: ended });
+            }
+        }
+    }
+
+    fn add_ready(&mut self, index: usize, ready: &Ready, weights: &[f64]) {
+        self.ready.bytes += ready.bytes;
+        self.ready.active_bytes += ready.active_bytes;
+        add_pages(&mut self.ready.pages_by_node, &ready.pages_by_node);
+        add_shares(
+            &mut self.ready.share_by_node,
+            &ready.share_by_node,
+            weights[index],
+        );
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for (child, _) in &mut self.children {
+            // One that has ended is only waited for.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// What the processes have said so far.
+#[derive(Debug)]
+struct Sum {
+    /// Last progress of each.
+    last: Vec<Second>,
+    /// Seconds reported for all.
+    reported: f64,
+    totals: Vec<Total>,
+    checks: usize,
+    check: Check,
+}
+
+impl Sum {
+    fn new(count: usize) -> Self {
+        Self {
+            last: vec![Second { t: 0.0, ops: 0 }; count],
+            reported: 0.0,
+            totals: Vec::new(),
+            checks: 0,
+            check: Check {
+                words: 0,
+                updates_made: 0,
+                updates_found: 0,
+                wrong: Vec::new(),
+            },
+        }
+    }
+
+    /// A line for all, when all have said it.
+    fn add(&mut self, index: usize, line: Line) -> Option<Line> {
+        match line {
+            Line::Ready(_) => None,
+            Line::Second(second) => {
+                self.last[index] = second;
+                let slowest = self.last.iter().map(|s| s.t).fold(f64::INFINITY, f64::min);
+                if slowest.floor() <= self.reported {
+                    return None;
+                }
+                self.reported = slowest.floor();
+                Some(Line::Second(Second {
+                    t: self.last.iter().map(|s| s.t).fold(0.0, f64::max),
+                    ops: self.last.iter().map(|s| s.ops).sum(),
+                }))
+            }
+            Line::Total(total) => {
+                self.totals.push(total);
+                (self.totals.len() == self.last.len()).then(|| Line::Total(self.total()))
+            }
+            Line::Check(check) => {
+                self.checks += 1;
+                self.check.words += check.words;
+                self.check.updates_made += check.updates_made;
+                self.check.updates_found += check.updates_found;
+                self.check.wrong.extend(check.wrong);
+                self.check.wrong.truncate(WRONG_MAX);
+                None
+            }
+        }
+    }
+
+    fn total(&self) -> Total {
+        let t = self.totals.iter().map(|total| total.t).fold(0.0, f64::max);
+        let ops = self.totals.iter().map(|total| total.ops).sum();
+        let mut all = Total {
+            t,
+            ops,
+            ops_per_s: rate(ops, Duration::from_secs_f64(t)),
+            pages_by_node: Vec::new(),
+            share_by_node: Vec::new(),
+        };
+        let visits: f64 = self.totals.iter().map(|total| total.ops_per_s).sum();
+        for total in &self.totals {
+            let weight = total.ops_per_s / visits.max(1e-9);
+            add_pages(&mut all.pages_by_node, &total.pages_by_node);
+            add_shares(&mut all.share_by_node, &total.share_by_node, weight);
+        }
+        all
+    }
+}
+
+/// How often each program visits memory, as shares of all, by its threads and its think time.
+#[must_use]
+pub fn weights(workload: &Workload) -> Vec<f64> {
+    let rates: Vec<f64> = workload
+        .programs
+        .iter()
+        .map(|program| {
+            let phase = &program.phases[0];
+            f64::from(program.threads) / (phase.think_ns + ACCESS_NS * phase.mean_lines())
+        })
+        .collect();
+    let sum: f64 = rates.iter().sum();
+    rates.into_iter().map(|rate| rate / sum).collect()
+}
+
+/// The best use of `pages` pages of fast memory: how many of them for each program.
+#[must_use]
+pub fn oracle_pages(workload: &Workload, seed: u64, time: Duration, pages: u64) -> Vec<u64> {
+    let mut all: Vec<(f64, usize)> = Vec::new();
+    let weights = weights(workload);
+    for (index, (program, weight)) in workload.programs.iter().zip(weights).enumerate() {
+        let shares = fill::mean_shares(program, seed_of(seed, index), time);
+        all.extend(
+            shares
+                .into_iter()
+                .map(|share| (f64::from(share) * weight, index)),
+        );
+    }
+    all.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let mut budgets = vec![0; workload.programs.len()];
+    let count = usize::try_from(pages).unwrap_or(usize::MAX);
+    for &(_, index) in all.iter().take(count) {
+        budgets[index] += 1;
+    }
+    budgets
+}
+
+/// The seed of a program: the first has that of the workload.
+#[must_use]
+pub fn seed_of(seed: u64, index: usize) -> u64 {
+    seed.wrapping_add(index as u64)
+}
+
+fn add_pages(sum: &mut Vec<u64>, more: &[u64]) {
+    if sum.len() < more.len() {
+        sum.resize(more.len(), 0);
+    }
+    for (sum, more) in sum.iter_mut().zip(more) {
+        *sum += more;
+    }
+}
+
+fn add_shares(sum: &mut Vec<f64>, more: &[f64], weight: f64) {
+    if sum.len() < more.len() {
+        sum.resize(more.len(), 0.0);
+    }
+    for (sum, more) in sum.iter_mut().zip(more) {
+        *sum += more * weight;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use terrace_workload::Sizes;
+
+    use super::*;
+
+    fn second(t: f64, ops: u64) -> Line {
+        Line::Second(Second { t, ops })
+    }
+
+    #[test]
+    fn a_second_is_reported_when_all_have_passed_it() {
+        let mut sum = Sum::new(2);
+        assert_eq!(sum.add(0, second(1.01, 10)), None);
+        assert_eq!(sum.add(1, second(1.02, 5)), Some(second(1.02, 15)));
+        // One misses its second line; the other's third comes first.
+        assert_eq!(sum.add(0, second(2.01, 20)), None);
+        assert_eq!(sum.add(0, second(3.01, 30)), None);
+        assert_eq!(sum.add(1, second(3.05, 15)), Some(second(3.05, 45)));
+    }
+
+    #[test]
+    fn checks_add_up_and_damage_in_one_is_damage_in_all() {
+        let mut sum = Sum::new(2);
+        let good = Check {
+            words: 10,
+            updates_made: 4,
+            updates_found: 4,
+            wrong: Vec::new(),
+        };
+        sum.add(0, Line::Check(good.clone()));
+        assert!(sum.check.passed());
+        sum.add(
+            1,
+            Line::Check(Check {
+                updates_found: 3,
+                ..good
+            }),
+        );
+        assert_eq!((sum.checks, sum.check.words), (2, 20));
+        assert!(!sum.check.passed());
+    }
+
+    #[test]
+    fn fast_memory_goes_to_the_programs_that_use_it_most() {
+        let workload =
+            Workload::named("pmbench-groups", &Sizes::fast_free(8 << 20)).expect("known");
+        let pages = workload.programs[0].pages;
+        let time = Duration::from_secs(1);
+        let budgets = oracle_pages(&workload, 1, time, u64::from(pages) * 5 / 2);
+        assert_eq!(
+            budgets[..2],
+            [u64::from(pages); 2],
+            "the fastest two get all"
+        );
+        assert_eq!(budgets[3..].iter().sum::<u64>(), 0, "the slowest nothing");
+        assert_eq!(budgets.iter().sum::<u64>(), u64::from(pages) * 5 / 2);
+    }
+}

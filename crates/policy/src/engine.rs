@@ -28,6 +28,10 @@ pub trait Machine {
     fn scan(&mut self, now: Nanos, scope: ScanScope, period: Nanos);
     /// Starts an inventory of the fast nodes, told by [`Event::Resident`].
     fn inventory(&mut self, now: Nanos);
+    /// Reads and clears accessed bits, told by [`Event::Probed`]. Whether it can.
+    fn probe(&mut self, _now: Nanos, _node: NodeId, _pages: u32) -> bool {
+        false
+    }
 }
 
 /// How a migration was carried out, for the statistics.
@@ -146,6 +150,9 @@ impl Engine {
                 }
                 Action::Scan { scope, period } => machine.scan(now, scope, period),
                 Action::Inventory => machine.inventory(now),
+                Action::Probe { node, pages } => {
+                    machine.probe(now, node, pages);
+                }
             }
         }
         self.policy.next_deadline()

@@ -58,6 +58,15 @@ pub enum Event {
         /// The process.
         pid: Pid,
     },
+    /// A page's accessed bit was read and cleared.
+    Probed {
+        /// The page.
+        page: PageRef,
+        /// Where it is.
+        node: NodeId,
+        /// Whether it was accessed since its bit was cleared before.
+        accessed: bool,
+    },
     /// A node's memory, sampled.
     Memory {
         /// The node.
@@ -129,6 +138,8 @@ pub enum Reason {
     SlowPressure,
     /// An allocation failed (Nomad 3.2: ten times the request).
     AllocationFailed,
+    /// By its hint fault alone.
+    HintFault,
 }
 
 /// Which tiers the tracker shall arm.
@@ -168,4 +179,12 @@ pub enum Action {
     },
     /// Tell by [`Event::Resident`] what is on the fast nodes.
     Inventory,
+    /// Read and clear the accessed bits of the next pages of a node, going round; each is told by
+    /// [`Event::Probed`].
+    Probe {
+        /// The node.
+        node: NodeId,
+        /// How many pages.
+        pages: u32,
+    },
 }

@@ -248,6 +248,8 @@ impl Policy for Nomad {
                 self.pages.forget_process(pid);
                 self.shadows.forget(pid);
             }
+            // Linux has nobody who reads accessed bits.
+            Event::Probed { .. } => {}
             Event::Memory { node, memory } => self.memory(node, memory),
         }
     }

@@ -7,6 +7,7 @@ mod args;
 mod bench;
 mod doctor;
 mod run;
+mod sim;
 mod status;
 mod tiers;
 
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         Command::Tiers(args) => tiers::tiers(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Bench(args) => bench::bench(&args),
+        Command::Sim(args) => sim::sim(&args),
     };
     match done {
         Ok(code) => ExitCode::from(code),

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `terrace sim`: one run of the simulator, and beside it the oracle's for comparison.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use bytesize::ByteSize;
+use comfy_table::Table;
+use comfy_table::presets::NOTHING;
+use terrace_config::Machine;
+use terrace_core::PageSize;
+use terrace_sim::Costs;
+use terrace_sim::EngineKind;
+use terrace_sim::Outcome;
+use terrace_sim::Setup;
+use terrace_workload::Sizes;
+use terrace_workload::Workload;
+
+use crate::Usage;
+use crate::args::SimArgs;
+
+pub(crate) fn sim(args: &SimArgs) -> anyhow::Result<u8> {
+    let setup = setup(args)?;
+    let usage = |error: terrace_sim::SimError| Usage(error.to_string());
+    let mut outcome = terrace_sim::run(&setup, &mut |_| {}).map_err(usage)?;
+    if !args.no_oracle && setup.system != "oracle" {
+        let oracle = Setup {
+            system: "oracle".to_owned(),
+            params: toml::Table::new(),
+            ..setup.clone()
+        };
+        // A machine with one tier has no better placement.
+        outcome.oracle_ops_per_s = terrace_sim::run(&oracle, &mut |_| {})
+            .ok()
+            .and_then(|outcome| outcome.metric("ops_per_s"));
+    }
+    let text = if args.json.json {
+        json(&outcome)?
+    } else {
+        human(&setup, &outcome)
+    };
+    println!("{text}");
+    Ok(0)
+}
+
+/// What was typed as a set-up; every mistake is the user's.
+fn setup(args: &SimArgs) -> anyhow::Result<Setup> {
+    let usage = |text: String| anyhow::Error::from(Usage(text));
+    let machine = Machine::load(&args.machine).map_err(|e| usage(e.to_string()))?;
+    let mut free = BTreeMap::new();
+    if let Some(bytes) = args.fast_free {
+        free.insert(machine.ranking(0)[0], bytes);
+    }
+    let mut sizes = match (args.paper_sizes, args.fast_free) {
+        (false, Some(bytes)) => Sizes::fast_free(bytes),
+        _ => Sizes::paper(),
+    };
+    for setting in &args.size {
+        sizes = sizes.with(setting).map_err(|e| usage(e.to_string()))?;
+    }
+    let workload =
+        Workload::named(&args.workload, &sizes).map_err(|error| usage(error.to_string()))?;
+    let costs = match &args.costs {
+        Some(path) => costs(path)?,
+        None if args.lab => Costs::lab(),
+        None => Costs::papers(),
+    };
+    let mut params = toml::Table::new();
+    for param in &args.param {
+        let (name, value) = param
+            .split_once('=')
+            .ok_or_else(|| usage(format!("'{param}' is not a parameter; write name=value")))?;
+        params.insert(name.trim().replace('-', "_"), value_of(value.trim()));
+    }
+    Ok(Setup {
+        lab: args.lab,
+        costs,
+        system: args.policy.clone(),
+        params,
+        seconds: args.seconds,
+        seed: args.seed,
+        engine: if args.engine == "exact" {
+            EngineKind::Exact
+        } else {
+            EngineKind::Rate
+        },
+        page_size: page_size(&args.page_size),
+        free,
+        cache: !args.no_cache,
+        ..Setup::new(machine, workload)
+    })
+}
+
+fn page_size(text: &str) -> PageSize {
+    match text {
+        "2m" => PageSize::Huge2M,
+        "1g" => PageSize::Giant1G,
+        _ => PageSize::Base4K,
+    }
+}
+
+/// Numbers and truth values as such, all else as text (`1s`, `32MiB`).
+fn value_of(text: &str) -> toml::Value {
+    let number = text.parse().map(toml::Value::Integer);
+    let truth = text.parse().map(toml::Value::Boolean);
+    number
+        .or(truth)
+        .unwrap_or_else(|_| toml::Value::String(text.to_owned()))
+}
+
+fn costs(path: &Path) -> anyhow::Result<Costs> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Usage(format!("Cannot read {}: {error}", path.display())))?;
+    let costs = if path.extension().is_some_and(|e| e == "json") {
+        Costs::from_json(&text)
+    } else {
+        Costs::from_toml(&text)
+    };
+    costs.map_err(|error| Usage(format!("{}: {error}", PathBuf::from(path).display())).into())
+}
+
+fn json(outcome: &Outcome) -> anyhow::Result<String> {
+    let metrics: BTreeMap<&str, Option<f64>> = Outcome::METRICS
+        .iter()
+        .map(|(name, _)| (*name, outcome.metric(name)))
+        .collect();
+    let mut value = serde_json::to_value(outcome).context("Cannot print the outcome")?;
+    value["metrics"] = serde_json::to_value(metrics).context("Cannot print the metrics")?;
+    Ok(serde_json::to_string_pretty(&value)?)
+}
+
+fn human(setup: &Setup, outcome: &Outcome) -> String {
+    let mut text = String::new();
+    let engine = match outcome.engine {
+        EngineKind::Exact => "every visit played",
+        EngineKind::Rate => "by rates",
+    };
+    let _ = writeln!(
+        text,
+        "{} on {}, {}, {} resident, {} s, seed {}, {engine}\n",
+        outcome.system,
+        outcome.machine,
+        outcome.workload,
+        ByteSize(setup.workload.bytes()),
+        outcome.seconds,
+        outcome.seed,
+    );
+    let series: Vec<f64> = outcome.series.iter().map(|p| p.ops_per_s).collect();
+    let fast: Vec<f64> = outcome.series.iter().map(|p| p.fast_access_ratio).collect();
+    let _ = writeln!(text, "throughput  {}", spark(&series));
+    let _ = writeln!(text, "fast share  {}\n", spark(&fast));
+    let mut table = Table::new();
+    table.load_preset(NOTHING);
+    let metric = |name: &str| outcome.metric(name);
+    let percent = |name: &str| metric(name).map(|x| format!("{:.2} %", x * 100.0));
+    let number = |name: &str| metric(name).map(|x| grouped(x));
+    let rows = [
+        ("visits/s at the end", number("ops_per_s")),
+        ("visits/s on average", number("mean_ops_per_s")),
+        ("of the oracle's", percent("of_oracle")),
+        ("90 % of the end reached after", metric("seconds_to_90pct").map(|s| format!("{s:.0} s"))),
+        ("fast accesses at the end", percent("fast_access_ratio")),
+        ("promoted, demoted pages", pair(outcome, "promoted_pages", "demoted_pages")),
+        ("transactions committed, aborted", pair(outcome, "tpm_committed", "tpm_aborted")),
+        ("demotions onto a shadow", number("shadow_hits")),
+        ("hint faults", number("hint_faults")),
+        ("profiling, of thread time", percent("profiling_share")),
+        ("migration, of thread time", percent("migration_share")),
+        ("waiting for migration", percent("stall_share")),
+        ("page inaccessible, p99", metric("inaccessible_p99_ns").map(|ns| format!("{} ns", grouped(ns)))),
+        ("shadows at most", metric("shadow_bytes_max").map(bytes)),
+        ("policy metadata at most", Some(ByteSize(outcome.metadata_bytes).to_string())),
+        ("allocations failed", number("allocations_failed")),
+    ];
+    for (name, value) in rows {
+        table.add_row([name.to_owned(), value.unwrap_or_else(|| "-".to_owned())]);
+    }
+    let _ = writeln!(text, "{table}\n");
+    let mut table = Table::new();
+    table.load_preset(NOTHING);
+    table.set_header(["node", "tier", "kind", "reads", "writes", "share", "written back", "migrated here"]);
+    let all: u64 = outcome.nodes.iter().map(|n| n.reads + n.writes).sum();
+    for node in &outcome.nodes {
+        #[expect(clippy::cast_precision_loss, reason = "a printed figure")]
+        let share = (node.reads + node.writes) as f64 / all.max(1) as f64;
+        table.add_row([
+            node.node.to_string(),
+            node.tier.to_string(),
+            setup.machine.nodes[node.node].kind.to_string(),
+            node.reads.to_string(),
+            node.writes.to_string(),
+            format!("{:.2} %", share * 100.0),
+            ByteSize(node.written_bytes).to_string(),
+            ByteSize(node.migration_written_bytes).to_string(),
+        ]);
+    }
+    let _ = write!(text, "{table}");
+    text
+}
+
+fn pair(outcome: &Outcome, first: &str, second: &str) -> Option<String> {
+    let (first, second) = (outcome.metric(first)?, outcome.metric(second)?);
+    Some(format!("{}, {}", grouped(first), grouped(second)))
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a size, not negative"
+)]
+fn bytes(bytes: f64) -> String {
+    ByteSize(bytes as u64).to_string()
+}
+
+/// With a comma after every three digits.
+fn grouped(number: f64) -> String {
+    let digits = format!("{number:.0}");
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A line of at most 60 blocks, from 0 to the greatest value.
+fn spark(values: &[f64]) -> String {
+    const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let most = values.iter().copied().fold(0.0, f64::max);
+    let width = values.len().min(60);
+    (0..width)
+        .map(|column| {
+            let part = &values[values.len() * column / width..values.len() * (column + 1) / width];
+            #[expect(clippy::cast_precision_loss, reason = "a few points")]
+            let mean = part.iter().sum::<f64>() / part.len().max(1) as f64;
+            let share = if most > 0.0 { mean / most } else { 0.0 };
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "0 to 7"
+            )]
+            BLOCKS[((share * 7.99) as usize).min(7)]
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_grouped_and_blocks_follow_the_values() {
+        assert_eq!(grouped(1_234_567.4), "1,234,567");
+        assert_eq!(grouped(12.0), "12");
+        assert_eq!(spark(&[0.0, 1.0]), "▁█");
+        assert_eq!(spark(&[]), "");
+        assert_eq!(spark(&[1.0; 600]).chars().count(), 60);
+    }
+}

@@ -51,5 +51,20 @@ fn visits(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, visits);
+/// Dense shares, pages a second.
+fn shares(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("shares");
+    group.sample_size(10);
+    for name in ["gups", "zipf", "ycsb-a", "bc"] {
+        let workload = Workload::named(name, &Sizes::fast_free(1 << 30)).expect(name);
+        let program = &workload.programs[0];
+        group.throughput(Throughput::Elements(u64::from(program.pages)));
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| black_box(program.phases[0].shares(program, 1)));
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, visits, shares);
 criterion_main!(benches);

@@ -3,7 +3,7 @@
 //!
 //! The high half is a tag made of the word's index and the seed: a page that turns up in the wrong
 //! place, or full of zeros, has wrong tags. The low half counts the updates of that word: a lost
-//! or doubled update shows in the sum over all words, and replaying the [`crate::Stream`] says at
+//! or doubled update shows in the sum over all words, and replaying the [`crate::Visits`] says at
 //! which word.
 
 /// The tag of word `index`: never 0, so that a zero page is always wrong.

@@ -3,9 +3,9 @@
 //! a random page.
 //!
 //! `pmbench` (5.1.1): "50 concurrent Pmbench tasks, each having 5 GB private working sets", pattern
-//! `normal_ih` and stride 2: a bell curve over the addresses of which "only a half [of the] 4KB-regions
-//! [are] accessed"; all of them are resident (that is what makes 62.5 million pages). Half of the
-//! accesses write, pmbench's default; the paper shows several ratios (`write_percent`).
+//! `normal_ih` and stride 2: a bell curve over the addresses of which every second 4 KiB page is
+//! accessed. All of them are resident: that makes the paper's 62.5 million pages. Half of the accesses
+//! write, pmbench's default; the paper shows several ratios (`write_percent`).
 //!
 //! `pmbench-groups` (5.1.3): 50 processes "with random access pattern"; process i stalls i units of 50
 //! cycles before every access (2.6 GHz: 19.2 ns a unit). The paper does not give its working sets; they

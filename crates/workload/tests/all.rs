@@ -292,3 +292,16 @@ proptest! {
         prop_assert_eq!(end.expect("it ends").0, (seconds / 30 + 1) * 30_000_000_000);
     }
 }
+
+#[test]
+fn the_documentation_names_every_workload() {
+    let text = include_str!("../../../docs/workloads.md");
+    for name in NAMES {
+        let shown = match name.rsplit_once("-write") {
+            // In the same row as the reads.
+            Some((stem, "")) if name.starts_with("nomad-") => format!("`{stem}-read`, `-write`"),
+            _ => format!("`{name}`"),
+        };
+        assert!(text.contains(&shown), "docs/workloads.md has no {shown}");
+    }
+}

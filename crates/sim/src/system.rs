@@ -25,6 +25,9 @@ pub const SYSTEMS: &[&str] = &[
     "autonuma",
     "kernel-tiering",
     "tpp",
+    "autonuma",
+    "kernel-tiering",
+    "tpp",
     "memory-mode",
 ];
 
@@ -99,7 +102,12 @@ pub(crate) fn make(setup: &Setup, hardware: &Hardware, space: &Space) -> Result<
         "oracle" => (none(), tiers, ORDINARY, Placement::Best),
         "memory-mode" => (none(), tiers, ORDINARY, Placement::Cache),
         "none" => (none(), tiers, ORDINARY, Placement::Normal),
-        other => return Err(SimError::System(other.to_owned())),
+        kernel => {
+            let tiers = hardware.kernel_tiers(0);
+            let threads = setup.workload.programs.iter().map(|p| p.threads).max();
+            let policy = baseline::make(kernel, &mut params, &tiers, space, threads.unwrap_or(1))?;
+            (policy, tiers, IN_FAULT, Placement::Normal)
+        }
     };
     params.finish()?;
     Ok(System {

@@ -181,7 +181,7 @@ pub(crate) struct World {
     /// The policy asked for an inventory.
     pub(crate) inventory: bool,
     /// The policy asked for these probes.
-    pub(crate) probes: VecDeque<(usize, u64)>,
+    pub(crate) probes: VecDeque<(usize, u32)>,
     /// Clock hands over the nodes' pages.
     pub(crate) hands: [u32; NODES],
     /// The program whose hint fault is being handled.
@@ -467,13 +467,30 @@ impl World {
         }
     }
 
-    fn probe_node(
-        &mut self,
-        _engine: &mut Engine,
-        _clock: &mut dyn Clock,
-        _node: usize,
-        _pages: u64,
-    ) {
+    /// The clock hand of a node goes over its next pages.
+    fn probe_node(&mut self, engine: &mut Engine, clock: &mut dyn Clock, node: usize, pages: u32) {
+        let units = self.space.units();
+        let mut left = pages;
+        for _ in 0..units {
+            if left == 0 {
+                break;
+            }
+            let unit = self.hands[node];
+            self.hands[node] = if unit + 1 >= units { 0 } else { unit + 1 };
+            if self.node(unit) != node || self.has(unit, bits::ORDERED) {
+                continue;
+            }
+            left -= 1;
+            let accessed = clock.test_and_clear(self, unit);
+            let event = Event::Probed {
+                page: self.space.page(unit),
+                node: crate::hardware::node_id(node),
+                accessed,
+            };
+            engine.observe(Nanos(self.now), &event);
+        }
+        // Who looks is not the program but the kernel's own thread.
+        self.totals.workers += f64::from(pages - left) * self.costs.probe_ns;
     }
 
     /// Tells what is on the fast nodes.
@@ -520,6 +537,12 @@ impl terrace_policy::Machine for World {
 
     fn inventory(&mut self, _now: Nanos) {
         self.inventory = true;
+    }
+
+    fn probe(&mut self, _now: Nanos, node: NodeId, pages: u32) -> bool {
+        self.probes
+            .extend(node_of(self, node).map(|node| (node, pages)));
+        true
     }
 }
 

@@ -90,6 +90,20 @@ fn nomad() {
 }
 
 #[test]
+fn kernel_tiering() {
+    for workload in ["gups", "nomad-small-read", "nomad-medium-write"] {
+        agree(&setup(workload, "kernel-tiering"));
+    }
+}
+
+#[test]
+fn tpp() {
+    for workload in ["gups", "nomad-small-read", "nomad-medium-write"] {
+        agree(&setup(workload, "tpp"));
+    }
+}
+
+#[test]
 fn memory_mode() {
     for workload in ["gups", "nomad-small-read"] {
         let mut setup = setup(workload, "memory-mode");

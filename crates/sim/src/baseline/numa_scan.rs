@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The kernel's scan period (`update_task_scan_period` in `kernel/sched/fair.c`).
+//!
+//! At the end of each pass: without faults, or with failed migrations, it doubles. Mostly private or
+//! mostly local faults lengthen it in tenths, others shorten it. A fault is private if the same
+//! thread had the page's last one: by chance one of `threads`.
+
+use terrace_core::Nanos;
+
+const SLOTS: u64 = 10;
+const THRESHOLD: u64 = 7;
+
+/// The period and what the present pass saw.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ScanPeriod {
+    min: Nanos,
+    max: Nanos,
+    pub(crate) period: Nanos,
+    threads: u64,
+    local: u64,
+    remote: u64,
+    failed: bool,
+    due: Nanos,
+}
+
+impl ScanPeriod {
+    pub(crate) fn new(min: Nanos, max: Nanos, threads: u32) -> Self {
+        Self {
+            min,
+            max,
+            period: min,
+            threads: u64::from(threads.max(1)),
+            local: 0,
+            remote: 0,
+            failed: false,
+            due: Nanos::ZERO,
+        }
+    }
+
+    pub(crate) const fn fault(&mut self, local: bool) {
+        if local {
+            self.local += 1;
+        } else {
+            self.remote += 1;
+        }
+    }
+
+    pub(crate) const fn migration_failed(&mut self) {
+        self.failed = true;
+    }
+
+    /// At a tick; the new period if a pass has ended and it changed.
+    pub(crate) fn tick(&mut self, now: Nanos) -> Option<Nanos> {
+        if now < self.due {
+            return None;
+        }
+        let before = self.period;
+        let first = self.due == Nanos::ZERO;
+        if !first {
+            self.period = self.next();
+        }
+        self.due = now + self.period;
+        (self.local, self.remote, self.failed) = (0, 0, false);
+        (first || before != self.period).then_some(self.period)
+    }
+
+    fn next(&self) -> Nanos {
+        let all = self.local + self.remote;
+        let period = self.period.0;
+        if all == 0 || self.failed {
+            return Nanos((period * 2).min(self.max.0));
+        }
+        let slot = period.div_ceil(SLOTS);
+        let (local, private) = (self.local * SLOTS / all, SLOTS / self.threads);
+        let next = if private >= THRESHOLD {
+            period + (private - THRESHOLD).max(1) * slot
+        } else if local >= THRESHOLD {
+            period + (local - THRESHOLD).max(1) * slot
+        } else {
+            period.saturating_sub((THRESHOLD - local.max(private)) * slot)
+        };
+        Nanos(next.clamp(self.min.0, self.max.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quiet_passes_lengthen_and_shared_remote_faults_shorten() {
+        let mut scan = ScanPeriod::new(Nanos::from_secs(1), Nanos::from_secs(60), 16);
+        assert_eq!(scan.tick(Nanos(1)), Some(Nanos::from_secs(1)));
+        assert_eq!(scan.tick(Nanos::from_millis(500)), None);
+        assert_eq!(scan.tick(Nanos::from_secs(2)), Some(Nanos::from_secs(2)));
+        scan.fault(false);
+        assert_eq!(scan.tick(Nanos::from_secs(5)), Some(Nanos::from_secs(1)));
+        let mut single = ScanPeriod::new(Nanos::from_secs(1), Nanos::from_secs(60), 1);
+        let _ = single.tick(Nanos(1));
+        single.fault(false);
+        assert_eq!(
+            single.tick(Nanos::from_secs(2)),
+            Some(Nanos::from_millis(1300))
+        );
+    }
+}

@@ -4,7 +4,7 @@ CARGO ?= cargo
 LAB := target/release/terrace-lab
 MACHINE ?= machines/cxl-2tier.toml
 
-.PHONY: all setup build kernel demo bench test lint clean
+.PHONY: all setup build kernel demo bench test claims claims-doc lint clean
 all: build
 
 setup:
@@ -30,6 +30,17 @@ bench: build kernel
 
 test: build kernel
 	@scripts/test
+
+# The papers' claims in the simulator; fails when one that is marked held does not hold.
+claims: setup
+	$(CARGO) build --release -p terrace-cli
+	target/release/terrace claims
+
+claims-doc: setup
+	$(CARGO) build --release -p terrace-cli
+	@mkdir -p results
+	{ sed '/^<!-- results/q' docs/claims.md; echo; target/release/terrace claims --markdown; } > results/claims.md
+	mv results/claims.md docs/claims.md
 
 lint: setup
 	$(CARGO) fmt --all --check

@@ -56,7 +56,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "terrace-agent",
         ],
     ),
-    ("terrace-claims", &["terrace-core"]),
+    (
+        "terrace-claims",
+        &[
+            "terrace-core",
+            "terrace-config",
+            "terrace-workload",
+            "terrace-sim",
+        ],
+    ),
     (
         "terrace-sim",
         &[

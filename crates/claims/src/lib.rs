@@ -15,11 +15,13 @@
 #![forbid(unsafe_code)]
 
 pub mod claim;
+pub mod figure;
 pub mod judge;
 pub mod plan;
 mod raw;
 mod raw_holds;
 pub mod relation;
+mod setup;
 
 pub use claim::Claim;
 pub use claim::ClaimError;
@@ -37,3 +39,4 @@ pub use relation::Operator;
 pub use relation::Relation;
 pub use relation::Slack;
 pub use relation::Term;
+pub use setup::SetupError;

@@ -12,13 +12,16 @@ fn root() -> PathBuf {
 }
 
 fn read(folder: &Path, claims: &mut Vec<Claim>) {
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
         if path.is_dir() {
             read(&path, claims);
         } else if path.extension().is_some_and(|e| e == "toml") {
-            let inside = path.strip_prefix(root()).unwrap().with_extension("");
-            let text = std::fs::read_to_string(&path).unwrap();
+            let inside = path
+                .strip_prefix(root())
+                .expect("below it")
+                .with_extension("");
+            let text = std::fs::read_to_string(&path).expect("a text");
             let claim = Claim::parse(&text, &inside.to_string_lossy(), &path);
             claims.push(claim.unwrap_or_else(|error| panic!("{error}")));
         }

@@ -42,6 +42,8 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Simulate a policy on a described machine.
     Sim(SimArgs),
+    /// Check the papers' claims in the simulator.
+    Claims(ClaimsArgs),
 }
 
 #[derive(Debug, Args)]
@@ -134,6 +136,28 @@ pub(crate) struct BenchArgs {
         value_name = "WORKLOAD"
     )]
     pub(crate) args: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ClaimsArgs {
+    /// Only this paper's: mtm, chrono, hemem, autotiering, nomad.
+    #[arg(long)]
+    pub(crate) paper: Option<String>,
+    /// Only those with this in their name.
+    #[arg(long, value_name = "PART")]
+    pub(crate) only: Option<String>,
+    /// Simulations at a time; as many as there are processors if not given.
+    #[arg(long, value_name = "N")]
+    pub(crate) jobs: Option<std::num::NonZero<usize>>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print tables in Markdown.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) markdown: bool,
+    /// The claims' folder; machine files are named relative to the folder it is in.
+    #[arg(value_name = "DIR", default_value = "claims")]
+    pub(crate) directory: PathBuf,
 }
 
 #[derive(Debug, Args)]

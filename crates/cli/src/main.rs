@@ -5,6 +5,7 @@
 
 mod args;
 mod bench;
+mod claims;
 mod doctor;
 mod run;
 mod sim;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Sim(args) => sim::sim(&args),
+        Command::Claims(args) => claims::claims(&args),
     };
     match done {
         Ok(code) => ExitCode::from(code),

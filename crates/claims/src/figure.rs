@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The figures that relations speak of: the simulator's metrics, and a few more that only claims
+//! need, made from the same outcome.
+
+use std::collections::BTreeMap;
+
+use terrace_sim::Outcome;
+use terrace_sim::outcome::Point;
+
+/// The figures beyond [`Outcome::METRICS`]: name, and unit and meaning.
+pub const OWN: [(&str, &str); 6] = [
+    (
+        "promoted_pages_first",
+        "pages promoted in the first third of the run",
+    ),
+    (
+        "promoted_pages_last",
+        "pages promoted in the last third of the run",
+    ),
+    (
+        "program_fast_access_ratio_min",
+        "share of fast accesses of the program that has the least",
+    ),
+    (
+        "program_fast_access_ratio_max",
+        "share of fast accesses of the program that has the most",
+    ),
+    (
+        "program_ops_per_s_min",
+        "visits a second of the slowest program",
+    ),
+    (
+        "program_ops_per_s_max",
+        "visits a second of the fastest program",
+    ),
+];
+
+/// All names.
+#[must_use]
+pub fn names() -> Vec<&'static str> {
+    Outcome::METRICS
+        .iter()
+        .chain(&OWN)
+        .map(|(name, _)| *name)
+        .collect()
+}
+
+/// All figures of an outcome that it has.
+#[must_use]
+pub fn all(outcome: &Outcome) -> BTreeMap<String, f64> {
+    names()
+        .into_iter()
+        .filter_map(|name| Some((name.to_owned(), figure(outcome, name)?)))
+        .collect()
+}
+
+fn figure(outcome: &Outcome, name: &str) -> Option<f64> {
+    let fast = || outcome.programs.iter().map(|p| p.fast_access_ratio);
+    let ops = || outcome.programs.iter().map(|p| p.ops_per_s);
+    match name {
+        "promoted_pages_first" => Some(promoted(&outcome.series, 0)),
+        "promoted_pages_last" => Some(promoted(&outcome.series, 2)),
+        "program_fast_access_ratio_min" => fast().reduce(f64::min),
+        "program_fast_access_ratio_max" => fast().reduce(f64::max),
+        "program_ops_per_s_min" => ops().reduce(f64::min),
+        "program_ops_per_s_max" => ops().reduce(f64::max),
+        _ => outcome.metric(name),
+    }
+}
+
+/// Pages promoted in a third of the run.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "pages of a run are far below 2^53"
+)]
+fn promoted(series: &[Point], third: usize) -> f64 {
+    let part = &series[series.len() * third / 3..series.len() * (third + 1) / 3];
+    part.iter().map(|point| point.promoted_pages).sum::<u64>() as f64
+}

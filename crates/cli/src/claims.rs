@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `terrace claims`: run every claim under a folder and say which hold.
+//!
+//! Reads all files first, so that a mistake in one is one line and exit 2 before anything is run.
+//! Equal runs of several claims are run once, all of them on as many threads as there are
+//! processors. Exit 1 when a claim that is marked held does not hold.
+//!
+//! [`files`] reads, [`work`] runs, [`print`] prints; judging is `terrace-claims`.
+
+mod files;
+mod print;
+mod work;
+
+use std::num::NonZero;
+
+use terrace_claims::Finding;
+use terrace_claims::Judgement;
+use terrace_claims::judge;
+
+use crate::Usage;
+use crate::args::ClaimsArgs;
+use files::Loaded;
+
+/// A claim and what came of it.
+pub(crate) struct Judged {
+    pub(crate) loaded: Loaded,
+    pub(crate) judgement: Judgement,
+}
+
+pub(crate) fn claims(args: &ClaimsArgs) -> anyhow::Result<u8> {
+    let folder = files::load(args).map_err(|error| anyhow::Error::new(Usage(error)))?;
+    let jobs = args
+        .jobs
+        .or_else(|| std::thread::available_parallelism().ok())
+        .map_or(1, NonZero::get);
+    let figures = work::run_all(folder.runs, jobs)?;
+    let judged: Vec<_> = folder
+        .claims
+        .into_iter()
+        .map(|loaded| {
+            let claim = &loaded.claim;
+            let judgement = judge(claim, &loaded.missing, &|run, metric| {
+                let key = claim.run(run)?.spec.key();
+                figures.get(&key)?.get(metric).copied()
+            });
+            Judged { loaded, judgement }
+        })
+        .collect();
+    if args.json {
+        print::json(&judged)?;
+    } else if args.markdown {
+        print::markdown(&judged);
+    } else {
+        print::table(&judged);
+    }
+    let broken = judged
+        .iter()
+        .any(|judged| judged.judgement.finding == Finding::Broken);
+    Ok(u8::from(broken))
+}

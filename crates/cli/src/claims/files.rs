@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Finds the claim files, reads them with the machines they name, and prepares their runs.
+//!
+//! Machine files are named relative to the folder that holds the claims' folder. The set-up of every
+//! run is made here, also of those that cannot be run yet, so that a file is whole on the day that
+//! its preset exists.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::path::PathBuf;
+
+use terrace_claims::Claim;
+use terrace_claims::Paper;
+use terrace_claims::figure;
+use terrace_claims::plan;
+use terrace_claims::plan::Filed;
+use terrace_claims::plan::Known;
+use terrace_config::Machine;
+use terrace_sim::Setup;
+
+use crate::args::ClaimsArgs;
+
+/// A claim from a file.
+pub(crate) struct Loaded {
+    pub(crate) claim: Claim,
+    /// What is missing for it to be run.
+    pub(crate) missing: Vec<String>,
+}
+
+/// The claims, and the runs that they need.
+pub(crate) struct Folder {
+    pub(crate) claims: Vec<Loaded>,
+    /// By [`terrace_claims::RunSpec::key`].
+    pub(crate) runs: BTreeMap<String, Planned>,
+}
+
+/// A run to make.
+pub(crate) struct Planned {
+    /// File, line and name, for errors.
+    pub(crate) place: String,
+    pub(crate) setup: Setup,
+}
+
+/// Reads everything; the error is one line for the user.
+pub(crate) fn load(args: &ClaimsArgs) -> Result<Folder, String> {
+    let root = &args.directory;
+    let paper = paper(args)?;
+    let mut paths = Vec::new();
+    find(root, &mut paths)?;
+    paths.sort();
+    let metrics = figure::names();
+    let known = Known {
+        systems: terrace_sim::SYSTEMS,
+        metrics: &metrics,
+    };
+    let mut machines = Machines::beside(root);
+    let mut folder = Folder {
+        claims: Vec::new(),
+        runs: BTreeMap::new(),
+    };
+    for path in paths {
+        let claim = read(root, &path)?;
+        let filed = Filed {
+            claim: &claim,
+            path: &path,
+        };
+        let missing = plan::missing(&filed, known).map_err(|error| error.to_string())?;
+        let wanted = paper.is_none_or(|paper| claim.paper == paper)
+            && args
+                .only
+                .as_ref()
+                .is_none_or(|part| claim.id.contains(part));
+        for run in &claim.runs {
+            let place = format!("{}:{}: run '{}'", path.display(), run.line, run.name);
+            let refuse = |what: String| format!("{place}: {what}");
+            let machine = machines.get(&run.spec.machine).map_err(&refuse)?;
+            let setup = run
+                .spec
+                .setup(machine)
+                .map_err(|error| refuse(error.to_string()))?;
+            if wanted && missing.is_empty() {
+                let planned = Planned { place, setup };
+                folder.runs.insert(run.spec.key(), planned);
+            }
+        }
+        if wanted {
+            folder.claims.push(Loaded { claim, missing });
+        }
+    }
+    if folder.claims.is_empty() {
+        return Err(format!("No claim in {} is meant", root.display()));
+    }
+    Ok(folder)
+}
+
+fn paper(args: &ClaimsArgs) -> Result<Option<Paper>, String> {
+    let Some(key) = &args.paper else {
+        return Ok(None);
+    };
+    let keys = Paper::ALL.map(Paper::key).join(", ");
+    match Paper::by_key(key) {
+        Some(paper) => Ok(Some(paper)),
+        None => Err(format!("No paper '{key}'; there are {keys}")),
+    }
+}
+
+fn find(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<(), String> {
+    let cannot = |error: std::io::Error| format!("Cannot read {}: {error}", folder.display());
+    for entry in std::fs::read_dir(folder).map_err(cannot)? {
+        let path = entry.map_err(cannot)?.path();
+        if path.is_dir() {
+            find(&path, paths)?;
+        } else if path
+            .extension()
+            .is_some_and(|extension| extension == "toml")
+        {
+            paths.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn read(root: &Path, path: &Path) -> Result<Claim, String> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("Cannot read {}: {error}", path.display()))?;
+    let inside = path.strip_prefix(root).unwrap_or(path).with_extension("");
+    let id = inside.to_string_lossy();
+    Claim::parse(&text, &id, path).map_err(|error| error.to_string())
+}
+
+/// Machine files, each read once.
+struct Machines {
+    below: PathBuf,
+    read: BTreeMap<String, Machine>,
+}
+
+impl Machines {
+    fn beside(root: &Path) -> Self {
+        let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+        Self {
+            below: root.parent().map(Path::to_owned).unwrap_or(root),
+            read: BTreeMap::new(),
+        }
+    }
+
+    fn get(&mut self, name: &str) -> Result<Machine, String> {
+        if let Some(machine) = self.read.get(name) {
+            return Ok(machine.clone());
+        }
+        let machine = Machine::load(&self.below.join(name)).map_err(|error| {
+            let cause = std::error::Error::source(&error);
+            cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
+        })?;
+        self.read.insert(name.to_owned(), machine.clone());
+        Ok(machine)
+    }
+}

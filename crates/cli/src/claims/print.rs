@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What came of the claims: a table for a terminal, one in Markdown, and JSON.
+
+use comfy_table::ContentArrangement;
+use comfy_table::Table;
+use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use serde::Serialize;
+use terrace_claims::Finding;
+use terrace_claims::Paper;
+use terrace_claims::Status;
+use terrace_claims::Verdict;
+use terrace_claims::judge::describe;
+
+use super::Judged;
+
+/// Columns of the table where there is no terminal to ask.
+const PLAIN_WIDTH: u16 = 160;
+
+#[derive(Serialize)]
+struct Row<'a> {
+    id: &'a str,
+    paper: Paper,
+    section: &'a str,
+    says: &'a str,
+    scaled: Option<&'a str>,
+    status: Status,
+    why: Option<&'a str>,
+    verdict: Verdict,
+    finding: Finding,
+    missing: &'a [String],
+    checks: Vec<Check>,
+}
+
+#[derive(Serialize)]
+struct Check {
+    relation: String,
+    figures: Vec<Option<f64>>,
+    holds: bool,
+}
+
+pub(crate) fn json(all: &[Judged]) -> anyhow::Result<()> {
+    let rows: Vec<_> = all.iter().map(row).collect();
+    println!("{}", serde_json::to_string_pretty(&rows)?);
+    Ok(())
+}
+
+fn row(judged: &Judged) -> Row<'_> {
+    let (claim, judgement) = (&judged.loaded.claim, &judged.judgement);
+    let checks = claim.holds.iter().zip(&judgement.checks);
+    Row {
+        id: &claim.id,
+        paper: claim.paper,
+        section: &claim.section,
+        says: &claim.says,
+        scaled: claim.scaled.as_deref(),
+        status: claim.status,
+        why: claim.why.as_deref(),
+        verdict: judgement.verdict,
+        finding: judgement.finding,
+        missing: &judgement.missing,
+        checks: checks
+            .map(|(relation, check)| Check {
+                relation: relation.to_string(),
+                figures: check.figures.clone(),
+                holds: check.holds,
+            })
+            .collect(),
+    }
+}
+
+pub(crate) fn table(all: &[Judged]) {
+    let mut table = Table::new();
+    table
+        .load_preset(UTF8_HORIZONTAL_ONLY)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_header(["claim", "section", "says", "got", "holds", "status"]);
+    if !table.is_tty() {
+        table.set_width(PLAIN_WIDTH);
+    }
+    for judged in all {
+        let claim = &judged.loaded.claim;
+        table.add_row([
+            &claim.id,
+            &claim.section,
+            &claim.says,
+            &got(judged).join("\n"),
+            verdict(judged),
+            &status(judged),
+        ]);
+    }
+    println!("{table}");
+    println!("{}", summary(all));
+}
+
+pub(crate) fn markdown(all: &[Judged]) {
+    println!("{}", summary(all));
+    for paper in Paper::ALL {
+        let rows: Vec<_> = all
+            .iter()
+            .filter(|judged| judged.loaded.claim.paper == paper)
+            .collect();
+        if rows.is_empty() {
+            continue;
+        }
+        println!("\n## {}\n", paper.title());
+        println!("| claim | where | what it says | what we got | holds | status |");
+        println!("|---|---|---|---|---|---|");
+        for judged in rows {
+            let claim = &judged.loaded.claim;
+            let cells = [
+                claim.id.split('/').next_back().unwrap_or(&claim.id),
+                &claim.section,
+                &claim.says,
+                &got(judged).join("<br>"),
+                verdict(judged),
+                &status(judged),
+            ];
+            let cells = cells.map(|cell| cell.replace('|', "\\|"));
+            println!("| {} |", cells.join(" | "));
+        }
+    }
+}
+
+/// The figures, or what is missing.
+fn got(judged: &Judged) -> Vec<String> {
+    match judged.judgement.verdict {
+        Verdict::NotRun => vec![format!("needs {}", judged.judgement.missing.join(", "))],
+        _ => describe(&judged.loaded.claim, &judged.judgement),
+    }
+}
+
+const fn verdict(judged: &Judged) -> &'static str {
+    match judged.judgement.verdict {
+        Verdict::Holds => "yes",
+        Verdict::DoesNotHold => "no",
+        Verdict::NotRun => "-",
+    }
+}
+
+/// The status, what contradicts it, and the reason where one is needed.
+fn status(judged: &Judged) -> String {
+    let claim = &judged.loaded.claim;
+    let mut text = claim.status.key().to_owned();
+    text.push_str(match judged.judgement.finding {
+        Finding::AsMarked => "",
+        Finding::Broken => ", BUT DOES NOT HOLD",
+        Finding::HoldsNow => ", BUT HOLDS NOW",
+        Finding::CanBeRun => ", BUT CAN BE RUN NOW",
+    });
+    if claim.status == Status::Refuted
+        && let Some(why) = &claim.why
+    {
+        text.push_str(": ");
+        text.push_str(why);
+    }
+    text
+}
+
+fn summary(all: &[Judged]) -> String {
+    let of = |status: Status| {
+        all.iter()
+            .filter(|judged| judged.loaded.claim.status == status)
+            .count()
+    };
+    let finding = |finding: Finding| {
+        all.iter()
+            .filter(|judged| judged.judgement.finding == finding)
+            .count()
+    };
+    let mut text = format!(
+        "{} claims: {} held, {} refuted, {} open.",
+        all.len(),
+        of(Status::Held),
+        of(Status::Refuted),
+        of(Status::Open)
+    );
+    let odd = [
+        (Finding::Broken, "marked held do not hold"),
+        (Finding::HoldsNow, "marked refuted hold now"),
+        (Finding::CanBeRun, "marked open can be run now"),
+    ];
+    for (which, what) in odd {
+        match finding(which) {
+            0 => {}
+            count => text.push_str(&format!(" {count} {what}.")),
+        }
+    }
+    text
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `terrace claims` on folders of our own: exit codes, and one line for bad input.
+
+use std::fs;
+use std::path::Path;
+
+use assert_cmd::Command;
+use tempfile::TempDir;
+
+const MACHINE: &str = include_str!("../../../machines/cxl-2tier.toml");
+
+/// A folder with a machine and one claim: fast memory serves more than `bound` of the accesses.
+fn folder(status: &str, system: &str, workload: &str, bound: f64) -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().expect("not the root")).expect("made");
+        fs::write(path, text).expect("written");
+    };
+    write("machines/m.toml", MACHINE);
+    write(
+        "claims/nomad/x.toml",
+        &format!(
+            r#"
+id = "nomad/x"
+paper = "nomad"
+section = "1"
+says = "It is so."
+scaled = "Small."
+status = "{status}"
+why = "So it is."
+[[run]]
+name = "a"
+machine = "machines/m.toml"
+workload = "{workload}"
+sizes = {{ working_set = "64GiB" }}
+free = ["32GiB", "64GiB"]
+system = "{system}"
+seconds = 3.0
+divide = 1024
+[[holds]]
+left = "a.fast_access_ratio"
+relation = ">="
+right = {bound}
+"#
+        ),
+    );
+    folder
+}
+
+fn claims(folder: &Path, more: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("terrace").expect("built by cargo");
+    command.arg("claims").arg(folder.join("claims")).args(more);
+    command
+}
+
+#[test]
+fn a_held_claim_that_does_not_hold_fails() {
+    // Half of the pages fit the fast node.
+    let holds = folder("held", "none", "gups-uniform", 0.4);
+    let table = claims(holds.path(), &[]).assert().success();
+    let text = String::from_utf8(table.get_output().stdout.clone()).unwrap();
+    assert!(
+        text.contains("1 claims: 1 held, 0 refuted, 0 open."),
+        "{text}"
+    );
+    let broken = folder("held", "none", "gups-uniform", 0.6);
+    let table = claims(broken.path(), &[]).assert().code(1);
+    let text = String::from_utf8(table.get_output().stdout.clone()).unwrap();
+    assert!(text.contains("1 marked held do not hold"), "{text}");
+}
+
+#[test]
+fn a_refuted_claim_that_holds_is_pointed_out() {
+    let now = folder("refuted", "none", "gups-uniform", 0.4);
+    let output = claims(now.path(), &["--json"]).assert().success();
+    let rows: serde_json::Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
+    assert_eq!(rows[0]["finding"], "holds_now");
+    assert_eq!(rows[0]["verdict"], "holds");
+    assert_eq!(rows[0]["checks"][0]["holds"], true);
+}
+
+#[test]
+fn a_planned_preset_keeps_a_claim_open() {
+    let open = folder("open", "chrono", "gups-uniform", 0.4);
+    let output = claims(open.path(), &["--json"]).assert().success();
+    let rows: serde_json::Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
+    assert_eq!(rows[0]["verdict"], "not_run");
+    assert_eq!(rows[0]["missing"][0], "preset chrono");
+}
+
+#[test]
+fn bad_input_is_one_line_and_exit_2() {
+    let policy = folder("open", "nimble", "gups-uniform", 0.4);
+    let workload = folder("held", "none", "gusp", 0.4);
+    let planned = folder("held", "chrono", "gups-uniform", 0.4);
+    let paper = folder("held", "none", "gups-uniform", 0.4);
+    let empty = tempfile::tempdir().expect("a folder");
+    let cases: [(&Path, &[&str], &str); 5] = [
+        (policy.path(), &[], "x.toml:9: run 'a': no policy 'nimble'"),
+        (workload.path(), &[], "x.toml:9: run 'a'"),
+        (
+            planned.path(),
+            &[],
+            "status is 'held', but preset chrono is missing",
+        ),
+        (
+            paper.path(),
+            &["--paper", "nimble"],
+            "No paper 'nimble'; there are mtm",
+        ),
+        (empty.path(), &[], "Cannot read"),
+    ];
+    for (folder, more, expected) in cases {
+        let run = claims(folder, more).assert().code(2);
+        let error = String::from_utf8(run.get_output().stderr.clone()).unwrap();
+        assert!(error.contains(expected), "{error} lacks {expected}");
+        assert_eq!(error.trim_end().lines().count(), 1, "{error}");
+        assert!(run.get_output().stdout.is_empty());
+    }
+}

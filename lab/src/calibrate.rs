@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How much slower the guest is than a real machine, thing by thing, beside the machine's dilation.
 //!
-//! The real cost is what the same code ([`crate::probe`]) takes on the host; of an access to a
+//! The real cost is what the same code ([`terrace_bench::primitives`]) takes on the host; of an access to a
 //! node, what the machine file says; of a hint fault, a minor fault on the host, which does nearly
 //! the same work (a host without a second node has no hint faults to measure).
 
@@ -11,15 +11,15 @@ use std::sync::Mutex;
 
 use serde::Deserialize;
 use serde::Serialize;
+use terrace_bench::primitives;
+use terrace_bench::primitives::Figure;
+use terrace_bench::primitives::Options;
 use terrace_config::Machine;
 
 use crate::boot;
 use crate::boot::BootError;
 use crate::boot::Outcome;
 use crate::boot::Spec;
-use crate::probe;
-use crate::probe::Cost;
-use crate::probe::ProbeError;
 
 /// The host is shared with other programs, which the least of several rounds shuts out.
 const HOST_ROUNDS: usize = 7;
@@ -41,8 +41,6 @@ pub struct Factor {
 /// Why calibration failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CalibrateError {
-    #[error("On the host: {0}")]
-    Host(#[from] ProbeError),
     #[error(transparent)]
     Boot(#[from] BootError),
     #[error("In the guest, exit code {code}: {said}")]
@@ -57,8 +55,8 @@ pub enum CalibrateError {
 pub fn calibrate(spec: &Spec<'_>) -> Result<(Vec<Factor>, Outcome), CalibrateError> {
     let host = least(
         (0..HOST_ROUNDS)
-            .map(|_| probe::measure(1))
-            .collect::<Result<_, _>>()?,
+            .map(|_| primitives::measure(&Options::small(1)))
+            .collect(),
     );
     let said = Arc::new(Mutex::new([Vec::new(), Vec::new()]));
     let sink = |which: usize| -> boot::Sink {
@@ -74,7 +72,7 @@ pub fn calibrate(spec: &Spec<'_>) -> Result<(Vec<Factor>, Outcome), CalibrateErr
     let said = said
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
-    let guest: Result<Vec<Cost>, _> = serde_json::from_slice(&said[0]);
+    let guest: Result<Vec<Figure>, _> = serde_json::from_slice(&said[0]);
     match guest {
         Ok(guest) if outcome.code == 0 => Ok((factors(spec.machine, &host, &guest), outcome)),
         _ => {
@@ -88,12 +86,15 @@ pub fn calibrate(spec: &Spec<'_>) -> Result<(Vec<Factor>, Outcome), CalibrateErr
 }
 
 /// The least of each cost over several rounds.
-fn least(rounds: Vec<Vec<Cost>>) -> Vec<Cost> {
+fn least(rounds: Vec<Vec<Figure>>) -> Vec<Figure> {
     let mut rounds = rounds.into_iter();
     let mut least = rounds.next().unwrap_or_default();
     for round in rounds {
         for (best, cost) in least.iter_mut().zip(round) {
-            best.ns = best.ns.min(cost.ns);
+            best.ns = match (best.ns, cost.ns) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
         }
     }
     least
@@ -101,12 +102,12 @@ fn least(rounds: Vec<Vec<Cost>>) -> Vec<Cost> {
 
 /// Puts both sides together. Pure.
 #[must_use]
-pub fn factors(machine: &Machine, host: &[Cost], guest: &[Cost]) -> Vec<Factor> {
+pub fn factors(machine: &Machine, host: &[Figure], guest: &[Figure]) -> Vec<Factor> {
     let dilation = machine.lab.map_or(1.0, |lab| lab.dilation);
     let on_host = |what: &str| {
         host.iter()
             .find(|cost| cost.what == what)
-            .map(|cost| cost.ns)
+            .and_then(|cost| cost.ns)
     };
     let real = |what: &str| -> Option<(f64, &str)> {
         if let Some(node) = what.strip_prefix("read_node_") {
@@ -121,12 +122,13 @@ pub fn factors(machine: &Machine, host: &[Cost], guest: &[Cost]) -> Vec<Factor> 
             _ => Some((on_host(what)?, "host")),
         }
     };
-    let factor = |cost: &Cost| {
+    let factor = |cost: &Figure| {
+        let guest_ns = cost.ns?;
         let (real_ns, from) = real(&cost.what)?;
-        let factor = cost.ns / real_ns;
+        let factor = guest_ns / real_ns;
         Some(Factor {
             what: cost.what.clone(),
-            guest_ns: cost.ns,
+            guest_ns,
             real_ns,
             factor,
             against_dilation: factor / dilation,
@@ -170,10 +172,14 @@ pub fn table(machine: &Machine, factors: &[Factor]) -> String {
 mod tests {
     use super::*;
 
-    fn cost(what: &str, ns: f64) -> Cost {
-        Cost {
+    fn cost(what: &str, ns: f64) -> Figure {
+        Figure {
             what: what.to_owned(),
-            ns,
+            about: String::new(),
+            ns: Some(ns),
+            spread: None,
+            mb_per_s: None,
+            why: None,
         }
     }
 

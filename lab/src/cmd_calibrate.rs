@@ -5,12 +5,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
+use terrace_bench::primitives;
+use terrace_bench::primitives::Options;
 use terrace_lab::boot::Spec;
 use terrace_lab::calibrate;
 use terrace_lab::job::Delays;
 use terrace_lab::job::GUEST_DIR;
 use terrace_lab::job::Job;
-use terrace_lab::probe;
 
 use crate::cmd_run::GuestArgs;
 
@@ -49,6 +50,12 @@ pub(crate) fn main(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
 }
 
 pub(crate) fn probe(nodes: u16) -> anyhow::Result<ExitCode> {
-    println!("{}", serde_json::to_string(&probe::measure(nodes.max(1))?)?);
+    let figures = primitives::measure(&Options::small(nodes));
+    for figure in &figures {
+        if let Some(why) = &figure.why {
+            eprintln!("terrace-lab: {} was not measured: {why}", figure.what);
+        }
+    }
+    println!("{}", serde_json::to_string(&figures)?);
     Ok(ExitCode::SUCCESS)
 }

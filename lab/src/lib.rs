@@ -17,8 +17,8 @@ pub mod guest;
 pub mod initramfs;
 pub mod job;
 pub mod kernel;
-pub mod mark;
 pub mod plugin;
-pub mod probe;
 pub mod qemu;
 pub mod series;
+
+pub use terrace_sys::mark;

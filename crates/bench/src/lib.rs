@@ -14,10 +14,10 @@ mod arena;
 pub mod args;
 pub mod fill;
 pub mod group;
-// One source for both ends of the hook; it needs nothing else of the lab.
-#[path = "../../../lab/src/mark.rs"]
-pub mod mark;
 pub mod placement;
+pub mod primitives;
 pub mod run;
 mod think;
 mod work;
+
+pub use terrace_sys::mark;

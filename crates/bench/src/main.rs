@@ -30,6 +30,9 @@ use terrace_workload::report::Ready;
 use terrace_workload::report::Second;
 
 fn main() -> ExitCode {
+    if let Some(code) = terrace_bench::primitives::command(std::env::args_os()) {
+        return code;
+    }
     match run(&Arguments::parse()) {
         Ok(code) => code,
         Err(error) => {

@@ -8,9 +8,11 @@
 pub mod arena;
 pub mod clock;
 pub mod eventfd;
+pub mod mark;
 pub mod mempolicy;
 pub mod move_pages;
 pub mod pagemap;
+pub mod perf;
 pub mod probe;
 pub mod process;
 pub mod procmaps;

@@ -57,7 +57,7 @@ impl Region {
 
     /// A file whose pages are all in memory and of which none is mapped yet.
     pub(super) fn cached_file(pages: usize) -> Result<Self, Errno> {
-        let file = rustix::fs::memfd_create("terrace-lab-probe", rustix::fs::MemfdFlags::CLOEXEC)?;
+        let file = rustix::fs::memfd_create("terrace-primitives", rustix::fs::MemfdFlags::CLOEXEC)?;
         for _ in 0..pages {
             rustix::io::write(&file, &[1; PAGE])?;
         }
@@ -92,16 +92,24 @@ impl Region {
         }
     }
 
-    /// Copies page after page of a region as long as this one.
-    pub(super) fn copy_from(&self, from: &Self) {
-        for page in 0..self.pages.min(from.pages) {
-            let at = page * PAGE;
+    /// Copies a region as long as this one, so many bytes at a time.
+    pub(super) fn copy_from(&self, from: &Self, piece: usize) {
+        let bytes = self.pages.min(from.pages) * PAGE;
+        for at in (0..bytes - bytes % piece).step_by(piece) {
             // SAFETY: both offsets are inside their mappings, which are different ones.
             unsafe {
                 self.at
                     .add(at)
-                    .copy_from_nonoverlapping(from.at.add(at), PAGE)
+                    .copy_from_nonoverlapping(from.at.add(at), piece)
             };
+        }
+    }
+
+    /// Clears page after page.
+    pub(super) fn clear(&self) {
+        for page in 0..self.pages {
+            // SAFETY: the page is inside the mapping, which is writable and ours alone.
+            unsafe { self.at.add(page * PAGE).write_bytes(0, PAGE) };
         }
     }
 
@@ -122,14 +130,21 @@ impl Region {
 
     /// Takes all access away, in one call.
     pub(super) fn forbid(&self) -> Result<(), Errno> {
-        // SAFETY: the range is our mapping; nothing accesses it afterwards but `drop`.
-        unsafe {
-            mm::mprotect(
-                self.at.as_ptr().cast(),
-                self.pages * PAGE,
-                MprotectFlags::empty(),
-            )
-        }
+        self.protect(MprotectFlags::empty())
+    }
+
+    /// Takes the right to write away, gives it back, and writes: the first of the three is a
+    /// change that every processor must see.
+    pub(super) fn flip(&self) -> Result<(), Errno> {
+        self.protect(MprotectFlags::READ)?;
+        self.protect(MprotectFlags::READ | MprotectFlags::WRITE)?;
+        self.touch_all();
+        Ok(())
+    }
+
+    fn protect(&self, flags: MprotectFlags) -> Result<(), Errno> {
+        // SAFETY: the range is our mapping; nothing accesses it without the right but `drop`.
+        unsafe { mm::mprotect(self.at.as_ptr().cast(), self.pages * PAGE, flags) }
     }
 }
 

@@ -55,7 +55,7 @@ fn visits(criterion: &mut Criterion) {
 fn shares(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("shares");
     group.sample_size(10);
-    for name in ["gups", "zipf", "ycsb-a", "bc"] {
+    for name in ["gups", "zipf", "ycsb-a", "tpcc", "bc"] {
         let workload = Workload::named(name, &Sizes::fast_free(1 << 30)).expect(name);
         let program = &workload.programs[0];
         group.throughput(Throughput::Elements(u64::from(program.pages)));

@@ -45,6 +45,30 @@ fn zipf_sum_between(from: u64, to: u64, theta: f64) -> f64 {
     head + integral + ends + slopes
 }
 
+/// Calls `each` with every rank and its share, hottest first; the sum is 1.
+pub(crate) fn each_zipf_share(count: u64, theta: f64, mut each: impl FnMut(u64, f64)) {
+    let total = zipf_sum(count, theta);
+    let mut start = 0;
+    while start < count {
+        // Within a 32nd of the rank six terms of the binomial series are exact to 10^-9.
+        let end = (start + (start / BAND_FRACTION).max(1)).min(count);
+        let share = zipf_weight(start, theta) / total;
+        let near = 1.0 / real(start + 1);
+        for rank in start..end {
+            let x = real(rank - start) * near;
+            each(rank, share * power_near_one(x, theta));
+        }
+        start = end;
+    }
+}
+
+/// `(1 + x)^-theta` for small `x`.
+fn power_near_one(x: f64, theta: f64) -> f64 {
+    let term = |k: f64, rest: f64| 1.0 - (theta + k) / (k + 1.0) * x * rest;
+    let tail = term(4.0, term(5.0, 1.0));
+    term(0.0, term(1.0, term(2.0, term(3.0, tail))))
+}
+
 /// Draws ranks.
 #[derive(Debug, Clone)]
 pub(crate) struct ZipfRanks {
@@ -136,6 +160,25 @@ mod tests {
                     "{theta} {count}: {fast} {slow}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn shares_are_the_weights_divided_by_their_sum() {
+        for theta in [0.3, 0.99, 2.0, 5.0] {
+            let (mut next, mut sum, total) = (0, 0.0, zipf_sum(50_000, theta));
+            each_zipf_share(50_000, theta, |rank, share| {
+                let expected = zipf_weight(rank, theta) / total;
+                assert!(
+                    (share / expected - 1.0).abs() < 1e-5,
+                    "{theta} {rank}: {share}"
+                );
+                assert_eq!(rank, next);
+                next += 1;
+                sum += share;
+            });
+            assert_eq!(next, 50_000);
+            assert!((sum - 1.0).abs() < 1e-6, "{theta}: {sum}");
         }
     }
 

@@ -54,8 +54,8 @@ pub enum Choice {
         /// 1 visits all pages.
         stride: u32,
     },
-    /// Vertices of a Kronecker graph (R-MAT), each as often as edges end there. The range holds a
-    /// power of two of them.
+    /// Vertices of a Kronecker graph (R-MAT), each as often as edges end there. Pages and vertices in
+    /// a page are powers of two.
     Kronecker {
         /// The probability that a bit of the vertex' number is 0: a + b of the generator.
         zero: f64,
@@ -100,6 +100,9 @@ impl Part {
 
     /// Calls `each` with pages, as offsets in the range, and what share of the part's visits they
     /// get more: a page may come several times. The sum of all is 1.
+    ///
+    /// Exact, but for a permuted Kronecker graph of more than 2^27 vertices, where all but the hubs are
+    /// taken to be spread evenly: 1 % of a page's share for 2^32 vertices.
     pub(crate) fn each_share(&self, seed: u64, mut each: impl FnMut(u32, f64)) {
         let count = self.page_count();
         match &self.choice {
@@ -118,14 +121,10 @@ impl Part {
             } => {
                 let items = self.items(*items_per_page).get();
                 let per_page = u64::from(*items_per_page);
-                let total = by_rank::zipf_sum(items, *theta);
-                for rank in 0..items {
+                by_rank::each_zipf_share(items, *theta, |rank, share| {
                     let item = aged(u64::from(*head) * per_page, rank, items);
-                    each(
-                        small(item / per_page),
-                        by_rank::zipf_weight(rank, *theta) / total,
-                    );
-                }
+                    each(small(item / per_page), share);
+                });
             }
             Choice::Runs {
                 theta,
@@ -173,12 +172,20 @@ impl Part {
         mut each: impl FnMut(u32, f64),
     ) {
         let items = self.items(items_per_page);
-        let by_ones = kronecker::share_by_ones(items.ilog2(), zero);
-        let spread = permutation_seed.map(|seed| Spread::new(items, seed));
-        for vertex in 0..items.get() {
-            let number = spread.map_or(vertex, |spread| spread.at(vertex));
-            let page = small(number / u64::from(items_per_page));
-            each(page, by_ones[vertex.count_ones() as usize]);
+        let (bits, per_page) = (items.ilog2(), u64::from(items_per_page));
+        let Some(seed) = permutation_seed else {
+            // The upper bits say the page, and the lower ones sum up to 1.
+            let by_ones = kronecker::share_by_ones(bits - per_page.ilog2(), zero);
+            let share = |page: u32| by_ones[page.count_ones() as usize];
+            return (0..self.page_count()).for_each(|page| each(page, share(page)));
+        };
+        let spread = Spread::new(items, seed);
+        let others = kronecker::each_share(bits, zero, |vertex, share| {
+            each(small(spread.at(vertex) / per_page), share);
+        });
+        if others > 0.0 {
+            let share = others / f64::from(self.page_count());
+            (0..self.page_count()).for_each(|page| each(page, share));
         }
     }
 
@@ -191,11 +198,9 @@ impl Part {
     ) {
         let items = self.items(items_per_page);
         let spread = Spread::new(items, seed);
-        let total = by_rank::zipf_sum(items.get(), theta);
-        for rank in 0..items.get() {
-            let page = spread.at(rank) / u64::from(items_per_page);
-            each(small(page), by_rank::zipf_weight(rank, theta) / total);
-        }
+        by_rank::each_zipf_share(items.get(), theta, |rank, share| {
+            each(small(spread.at(rank) / u64::from(items_per_page)), share);
+        });
     }
 }
 

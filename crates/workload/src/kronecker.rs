@@ -60,6 +60,55 @@ pub(crate) fn share_by_ones(bits: u32, zero: f64) -> Vec<f64> {
         .collect()
 }
 
+/// Vertices whose shares are counted one by one; more would take seconds.
+const COUNTED_MAX: u64 = 1 << 27;
+
+/// Calls `each` with vertices and their shares: with all of them up to 2^27, else with those that have
+/// the fewest ones, which are the hubs. Returns the share of all others together.
+///
+/// Those left out are many and small: permuted, a page of 1024 of them differs from another by 1 % of
+/// its share where there are 2^32.
+pub(crate) fn each_share(bits: u32, zero: f64, mut each: impl FnMut(u64, f64)) -> f64 {
+    if 1 << bits <= COUNTED_MAX {
+        let by_ones = share_by_ones(bits, zero);
+        for vertex in 0..1u64 << bits {
+            each(vertex, by_ones[vertex.count_ones() as usize]);
+        }
+        return 0.0;
+    }
+    each_hub(bits, zero, COUNTED_MAX, each)
+}
+
+/// As [`each_share`], with as many numbers of ones as have at most `count` vertices together.
+fn each_hub(bits: u32, zero: f64, count: u64, mut each: impl FnMut(u64, f64)) -> f64 {
+    let (mut left, mut others, mut class) = (count, 1.0, 1u64);
+    for (ones, share) in (0..=bits).zip(share_by_ones(bits, zero)) {
+        if class > left {
+            break;
+        }
+        left -= class;
+        let mut vertex = (1u64 << ones) - 1;
+        for _ in 0..class {
+            each(vertex, share);
+            others -= share;
+            vertex = next_with_as_many_ones(vertex);
+        }
+        // One more bit: the next binomial coefficient.
+        class = class * u64::from(bits - ones) / u64::from(ones + 1);
+    }
+    f64::max(others, 0.0)
+}
+
+/// The next larger number with the same number of ones (Gosper).
+fn next_with_as_many_ones(x: u64) -> u64 {
+    let lowest = x & x.wrapping_neg();
+    let Some(shift) = lowest.checked_ilog2() else {
+        return 0;
+    };
+    let carried = x + lowest;
+    carried | (((x ^ carried) >> 2) >> shift)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,5 +133,22 @@ mod tests {
             }
             assert!((sum - 1.0).abs() < 1e-9, "{sum}");
         }
+    }
+
+    #[test]
+    fn hubs_are_the_vertices_with_the_fewest_ones() {
+        let (mut seen, mut sum) = (Vec::new(), 0.0);
+        // 1 + 14 + 91 have up to two ones; the next 364 are too many.
+        let others = each_hub(14, 0.76, 400, |vertex, found| {
+            assert!((found - share(vertex, 14, 0.76)).abs() < 1e-15);
+            seen.push(vertex);
+            sum += found;
+        });
+        seen.sort_unstable();
+        let expected: Vec<u64> = (0..1 << 14).filter(|v: &u64| v.count_ones() <= 2).collect();
+        assert_eq!(seen, expected);
+        assert!((sum + others - 1.0).abs() < 1e-12);
+        let all = each_hub(10, 0.76, 1 << 10, |_, _| {});
+        assert!(all < 1e-12, "nothing is left: {all}");
     }
 }

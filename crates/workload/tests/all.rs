@@ -102,6 +102,32 @@ fn shares_sum_to_one_and_pieces_agree() {
     }
 }
 
+#[test]
+fn lines_per_page_are_those_of_the_parts() {
+    for program in small() {
+        for phase in &program.phases {
+            let (shares, lines) = phase.shares_and_lines(&program, 3);
+            assert_eq!(shares, phase.shares(&program, 3), "{}", program.name);
+            let by_lines = |part: &terrace_workload::Part| part.weight * f64::from(part.lines);
+            let touched = phase.shares_weighted(&program, 3, by_lines);
+            assert!((sum(&touched) - phase.mean_lines()).abs() < 1e-3 * phase.mean_lines());
+            for page in 0..program.pages {
+                let mean = match &lines {
+                    Some(lines) => lines[page as usize],
+                    None => f32::from(phase.parts[0].lines),
+                };
+                let expected = touched.of(page);
+                let off = (shares.of(page) * mean - expected).abs();
+                assert!(
+                    off <= 1e-4 * expected,
+                    "{} {page}: {mean} lines",
+                    program.name
+                );
+            }
+        }
+    }
+}
+
 /// How many visits come together: what they have in common makes counts vary more.
 fn together(phase: &Phase) -> f64 {
     let longest = |choice: &Choice| match choice {

@@ -77,10 +77,16 @@ impl Process {
         (at < self.runs[run].spans.len()).then_some((run, at))
     }
 
+    #[inline]
     fn find_or_make(&mut self, number: u64) -> (usize, usize) {
-        if let Some(found) = self.find(number) {
-            return found;
+        match self.find(number) {
+            Some(found) => found,
+            None => self.make(number),
         }
+    }
+
+    #[cold]
+    fn make(&mut self, number: u64) -> (usize, usize) {
         let next = self.runs.partition_point(|run| run.first <= number);
         if next > 0 && self.runs[next - 1].end() == number {
             self.runs[next - 1].spans.push(Span::new());
@@ -164,6 +170,7 @@ const fn span_of(addr: Addr) -> u64 {
 impl Pages {
     /// Changes the page's entry, made where there was none; pages of another size that overlap it
     /// are forgotten.
+    #[inline]
     pub fn update<R>(&mut self, page: PageRef, change: impl FnOnce(&mut Meta) -> R) -> R {
         let process = self.process_or_make(page.pid);
         let (run, span) = process.find_or_make(span_of(page.addr));
@@ -185,6 +192,7 @@ impl Pages {
         }
     }
 
+    #[inline]
     fn process_or_make(&mut self, pid: Pid) -> &mut Process {
         self.recent = self.find(pid).unwrap_or_else(|at| {
             let runs = Vec::new();

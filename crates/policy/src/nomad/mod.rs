@@ -217,7 +217,7 @@ impl Policy for Nomad {
     fn observe(&mut self, now: Nanos, event: &Event) {
         match *event {
             Event::HintFault {
-                page,
+                ref page,
                 node,
                 write,
                 idle,

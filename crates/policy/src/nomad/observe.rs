@@ -52,11 +52,18 @@ impl Nomad {
     pub(super) fn hint_fault(
         &mut self,
         now: Nanos,
-        page: PageRef,
+        page: &PageRef,
         node: NodeId,
         write: bool,
         idle: Option<Nanos>,
     ) {
+        // Field by field: a copy of the whole, just after its parts were written, would make the
+        // processor wait for the fault before, and with it for that one's cache miss.
+        let page = PageRef {
+            pid: page.pid,
+            addr: page.addr,
+            size: page.size,
+        };
         let class = idle_class(idle);
         let fast = self.tiers.is_top(node);
         let window = Nanos(self.params.reference_passes * self.scan.period().0);

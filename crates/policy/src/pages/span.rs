@@ -78,6 +78,7 @@ impl Span {
     }
 
     /// Changes the page's entry, made where there was none. Keeps the ranks true.
+    #[inline]
     pub(super) fn update<R>(&mut self, page: PageRef, change: impl FnOnce(&mut Meta) -> R) -> R {
         let chunk = part(page.addr.0, CHUNK_SHIFT);
         let (meta, chunk) = match page.size {
@@ -129,6 +130,7 @@ impl Span {
         Some(result)
     }
 
+    #[inline]
     fn take_in(&mut self, chunk: usize, meta: Meta) {
         if meta.is_known() {
             let node = usize::from(meta.node);

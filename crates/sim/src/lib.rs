@@ -20,6 +20,7 @@
 
 mod baseline;
 mod cache;
+mod calendar;
 mod contention;
 pub mod costs;
 mod direct;

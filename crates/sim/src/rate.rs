@@ -12,15 +12,13 @@
 //! **Aborts**: a write falls into a copy with `1 - exp(-writes * duration)`. **Accessed bits**: set
 //! with `1 - exp(-visits since cleared)`. At a change of phase all is drawn again.
 
-use std::cmp::Ordering;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use rand::Rng;
 use rand_pcg::Pcg64Mcg;
 use terrace_policy::Engine;
 
 use crate::Setup;
+use crate::calendar::Calendar;
+use crate::calendar::Due;
 use crate::contention::Contention;
 use crate::contention::Load;
 use crate::direct::Layout;
@@ -34,36 +32,6 @@ use crate::world::Note;
 use crate::world::World;
 use crate::world::bits;
 
-/// Something that a visit will run into.
-#[derive(Debug, Clone, Copy)]
-struct Due {
-    /// At that work of the program.
-    work: f64,
-    unit: u32,
-    /// The write that drops the shadow, else the hint fault.
-    write: bool,
-}
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-impl Eq for Due {}
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Due {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.work
-            .total_cmp(&other.work)
-            .then(self.unit.cmp(&other.unit))
-            .then(self.write.cmp(&other.write))
-    }
-}
-
 /// One program.
 #[derive(Debug)]
 struct Flow {
@@ -75,7 +43,7 @@ struct Flow {
     load: Load,
     /// Lines that a node served, by a visit: not the load's in memory mode.
     served: [[f64; 2]; NODES],
-    due: BinaryHeap<Reverse<Due>>,
+    due: Calendar,
     /// By block of units: up to which work draws were kept.
     horizon: Vec<f64>,
     /// Block whose horizon was moved last, and where it was before.
@@ -102,6 +70,11 @@ pub(crate) struct Rate {
 
 #[expect(clippy::cast_precision_loss, reason = "times and counts below 2^53")]
 impl Flow {
+    /// Width of a bucket of what is due: about 10 ms of work.
+    fn bucket(&self) -> f64 {
+        self.rate * 1e7
+    }
+
     fn work_at(&self, now: u64) -> f64 {
         self.work + self.rate * now.saturating_sub(self.since) as f64
     }
@@ -112,9 +85,9 @@ impl Flow {
         reason = "a time, saturating"
     )]
     fn next(&self) -> u64 {
-        match self.due.peek() {
-            Some(Reverse(due)) if self.rate > 0.0 => {
-                self.since + ((due.work - self.work).max(0.0) / self.rate).ceil() as u64
+        match self.due.first() {
+            Some(work) if self.rate > 0.0 => {
+                self.since + ((work - self.work).max(0.0) / self.rate).ceil() as u64
             }
             _ => u64::MAX,
         }
@@ -157,7 +130,7 @@ impl Rate {
                     since: 0,
                     load: Load::idle(world.sockets[index]),
                     served: [[0.0; 2]; NODES],
-                    due: BinaryHeap::new(),
+                    due: Calendar::new(),
                     horizon: vec![0.0; ((units.end - units.start) >> block_shift) as usize + 1],
                     moved_horizon: (usize::MAX, 0.0),
                 }
@@ -318,11 +291,12 @@ impl Rate {
             work.max(flow.moved_horizon.1)
         };
         if start + draw <= flow.horizon[block] {
-            flow.due.push(Reverse(Due {
+            let due = Due {
                 work: start + draw,
                 unit,
                 write: false,
-            }));
+            };
+            flow.due.push(due, flow.bucket());
             world.set(unit, bits::FAULT_DUE);
         }
     }
@@ -337,11 +311,13 @@ impl Rate {
             return;
         }
         let work = self.flows[index].work_at(world.now) + self.exponential() / write;
-        self.flows[index].due.push(Reverse(Due {
+        let due = Due {
             work,
             unit,
             write: true,
-        }));
+        };
+        let flow = &mut self.flows[index];
+        flow.due.push(due, flow.bucket());
         world.set(unit, bits::WRITE_DUE);
     }
 
@@ -391,7 +367,8 @@ impl Clock for Rate {
         world.now = world.now.max(until);
         for index in 0..self.flows.len() {
             while self.flows[index].next() <= world.now {
-                let Some(Reverse(due)) = self.flows[index].due.pop() else {
+                let width = self.flows[index].bucket();
+                let Some(due) = self.flows[index].due.pop(width) else {
                     break;
                 };
                 self.fire(world, engine, due);
@@ -521,15 +498,16 @@ impl Clock for Rate {
     }
 
     fn bytes(&self) -> u64 {
-        let flows = self.flows.iter().map(|flow| {
-            flow.due.capacity() * size_of::<Reverse<Due>>() + flow.horizon.len() * size_of::<f64>()
-        });
+        let flows = self
+            .flows
+            .iter()
+            .map(|flow| flow.due.bytes() + (flow.horizon.len() * size_of::<f64>()) as u64);
         let truth = self
             .truth
             .programs
             .iter()
             .map(crate::truth::ProgramTruth::bytes);
-        flows.sum::<usize>() as u64
+        flows.sum::<u64>()
             + truth.sum::<u64>()
             + (self.cleared_at.len() * 4 + self.direct_hits.len() * 4) as u64
     }

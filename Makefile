@@ -44,7 +44,7 @@ claims-doc: setup
 
 # Speed of the policy (and of the simulator), with the machine quiet: some minutes, 2.2 GB of memory.
 criterion: setup
-	$(CARGO) bench --workspace --bench '*' 2>&1 | grep -E '^(nomad|sim|workload)/|time:|thrpt:|^error'
+	set -o pipefail; $(CARGO) bench --workspace --bench '*' 2>&1 | grep -E '^(nomad|sim|workload)/|time:|thrpt:|^error'
 
 lint: setup
 	$(CARGO) fmt --all --check

@@ -10,8 +10,10 @@ use std::time::Instant;
 
 use terrace_workload::DRAW_NS;
 
-/// Rounds of one measurement: some milliseconds on any machine.
-const MEASURED_ROUNDS: u64 = 1_000_000;
+/// Rounds of one measurement: a tenth of a millisecond on real hardware.
+const MEASURED_ROUNDS: u32 = 200_000;
+/// Measurements.
+const MEASUREMENTS: u32 = 20;
 
 /// How fast the loop is here.
 #[derive(Debug, Clone, Copy)]
@@ -20,18 +22,18 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Measures it: the fastest of three, as being interrupted only makes it slower.
+    /// Measures it: the fastest of many, as whatever interferes only makes it slower.
     pub(crate) fn measure() -> Self {
-        let fastest = (0..3)
+        let fastest = (0..MEASUREMENTS)
             .map(|_| {
                 let begin = Instant::now();
-                spin(MEASURED_ROUNDS);
+                spin(u64::from(MEASURED_ROUNDS));
                 begin.elapsed()
             })
             .min();
         let nanoseconds = fastest.unwrap_or(Duration::ZERO).as_secs_f64() * 1e9;
         Self {
-            rounds_per_ns: 1e6 / nanoseconds.max(1.0),
+            rounds_per_ns: f64::from(MEASURED_ROUNDS) / nanoseconds.max(1.0),
         }
     }
 
@@ -46,8 +48,8 @@ impl Pace {
     }
 }
 
-/// Spins for that many rounds, each of which waits for the one before.
-#[inline]
+/// Spins for that many rounds. Not inlined: the loop that is measured is the loop that waits.
+#[inline(never)]
 pub(crate) fn spin(rounds: u64) {
     for round in 0..rounds {
         black_box(round);

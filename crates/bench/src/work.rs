@@ -114,7 +114,9 @@ impl<'a> Worker<'a> {
             let visit = self.visits.visit(self.phase);
             self.make(visit)?;
             self.log.ops += 1;
-            think::spin(rounds);
+            if rounds > 0 {
+                think::spin(rounds);
+            }
         }
         Ok(())
     }

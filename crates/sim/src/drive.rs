@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use terrace_core::Nanos;
 use terrace_policy::Engine;
+use terrace_policy::Policy;
 use terrace_workload::Start;
 
 use crate::EngineKind;
@@ -82,10 +83,25 @@ struct Before {
 ///
 /// Where the set-up cannot be simulated; nothing was run then.
 pub fn run(setup: &Setup, progress: &mut dyn FnMut(f64)) -> Result<Outcome, SimError> {
+    run_with(setup, &mut |policy| policy, progress)
+}
+
+/// As [`run`], with something around the system's policy: `wrap` gets it and gives what shall run in
+/// its place. That is how a tracker is judged: a policy that looks at every event, passes it on and
+/// compares what it has seen with the workload's true shares.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn run_with(
+    setup: &Setup,
+    wrap: &mut dyn FnMut(Box<dyn Policy>) -> Box<dyn Policy>,
+    progress: &mut dyn FnMut(f64),
+) -> Result<Outcome, SimError> {
     if !(0.01..=1e6).contains(&setup.seconds) {
         return Err(SimError::Seconds(setup.seconds));
     }
-    let mut run = Run::new(setup)?;
+    let mut run = Run::new(setup, wrap)?;
     let end = crate::world::round(setup.seconds * 1e9);
     run.start();
     while run.world.now < end {
@@ -105,7 +121,10 @@ fn memory_of(setup: &Setup, hardware: &Hardware) -> Memory {
 }
 
 impl<'a> Run<'a> {
-    fn new(setup: &'a Setup) -> Result<Self, SimError> {
+    fn new(
+        setup: &'a Setup,
+        wrap: &mut dyn FnMut(Box<dyn Policy>) -> Box<dyn Policy>,
+    ) -> Result<Self, SimError> {
         let hardware = Hardware::new(setup)?;
         let space = Space::map(setup)?;
         let memory = memory_of(setup, &hardware);
@@ -126,7 +145,8 @@ impl<'a> Run<'a> {
             let text = "The exact engine takes less than 128 GiB of memory; take the rate engine";
             return Err(SimError::Limit(text.to_owned()));
         }
-        let sockets = vec![0; programs];
+        let count = if setup.spread { hardware.cpus.len() } else { 1 };
+        let sockets = (0..programs).map(|program| program % count).collect();
         let mut top = [false; NODES];
         for node in tiers.nodes() {
             top[usize::from(node.id.0)] = tiers.is_top(node.id);
@@ -183,7 +203,7 @@ impl<'a> Run<'a> {
         Ok(Self {
             setup,
             world,
-            engine: Engine::new(policy),
+            engine: Engine::new(wrap(policy)),
             clock,
             placement,
             step,

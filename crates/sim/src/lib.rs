@@ -41,6 +41,7 @@ mod world;
 pub use costs::Costs;
 pub use costs::CostsError;
 pub use drive::run;
+pub use drive::run_with;
 pub use outcome::Outcome;
 pub use setup::EngineKind;
 pub use setup::Setup;

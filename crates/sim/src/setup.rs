@@ -59,6 +59,9 @@ pub struct Setup {
     pub window_s: f64,
     /// Whether there is a last-level cache.
     pub cache: bool,
+    /// Programs run on the sockets in turn, else all on the first. The policy's tiers are the first
+    /// socket's.
+    pub spread: bool,
 }
 
 impl Setup {
@@ -81,6 +84,7 @@ impl Setup {
             reserved: BTreeMap::new(),
             window_s: 10.0,
             cache: true,
+            spread: false,
         }
     }
 }

@@ -32,10 +32,6 @@ pub(crate) struct UnitTruth {
 }
 
 impl UnitTruth {
-    pub(crate) fn visits(&self) -> f64 {
-        self.read + self.write
-    }
-
     /// `lines` of each visit, of which `miss` go to memory.
     fn of(read: f64, write: f64, lines: f64, miss: f64) -> Self {
         let (miss_read, miss_write) = (read * lines * miss, write * lines * miss);

@@ -4,13 +4,14 @@
 use std::path::Path;
 
 use terrace_config::Machine;
+use terrace_core::PageSize;
 use terrace_sim::EngineKind;
 use terrace_sim::Outcome;
 use terrace_sim::Setup;
 use terrace_workload::Sizes;
 use terrace_workload::Workload;
 
-const FREE: u64 = 64 << 20;
+const FREE: u64 = 32 << 20;
 
 fn setup(workload: &str, system: &str) -> Setup {
     let text = include_str!("../../../machines/cxl-2tier.toml");
@@ -20,9 +21,9 @@ fn setup(workload: &str, system: &str) -> Setup {
     let mut setup = Setup::new(machine, workload);
     setup.system = system.to_owned();
     setup.free.insert(0, FREE);
-    setup.seconds = 6.0;
+    setup.seconds = 3.0;
     // A cache that does not hold all of a small machine's memory.
-    setup.machine.sockets[0].llc.bytes = 4 << 20;
+    setup.machine.sockets[0].llc.bytes = 2 << 20;
     setup
 }
 
@@ -32,16 +33,12 @@ fn run(setup: &Setup, engine: EngineKind) -> Outcome {
     terrace_sim::run(&setup, &mut |_| {}).expect("it can be simulated")
 }
 
-fn agree(setup: &Setup) {
+fn agree(setup: &Setup) -> Outcome {
     let (exact, rate) = (run(setup, EngineKind::Exact), run(setup, EngineKind::Rate));
     let of = |outcome: &Outcome, name| outcome.metric(name).expect("measured");
     let what = format!("{} {}", setup.workload.name, setup.system);
     for (name, tolerance) in [("ops_per_s", 0.03)] {
         let (a, b) = (of(&exact, name), of(&rate, name));
-        println!(
-            "{what} {name}: exact {a:.0} rate {b:.0} {:+.2} %",
-            (b / a - 1.0) * 100.0
-        );
         assert!(
             (b / a - 1.0).abs() < tolerance,
             "{what} {name}: exact {a}, rate {b}"
@@ -51,33 +48,23 @@ fn agree(setup: &Setup) {
         of(&exact, "fast_access_ratio"),
         of(&rate, "fast_access_ratio"),
     );
-    println!(
-        "{what} fast: exact {a:.4} rate {b:.4}; promoted {} {} demoted {} {} aborted {} {} faults {} {}",
-        exact.stats.promoted_pages,
-        rate.stats.promoted_pages,
-        exact.stats.demoted_pages,
-        rate.stats.demoted_pages,
-        exact.stats.tpm_aborted,
-        rate.stats.tpm_aborted,
-        exact.stats.hint_faults,
-        rate.stats.hint_faults,
-    );
     assert!(
         (a - b).abs() < 0.02,
         "{what} fast accesses: exact {a}, rate {b}"
     );
+    rate
 }
 
 #[test]
 fn without_migration() {
-    for workload in ["gups", "nomad-small-read", "nomad-medium-write"] {
+    for workload in ["gups", "nomad-medium-write"] {
         agree(&setup(workload, "none"));
     }
 }
 
 #[test]
 fn oracle() {
-    for workload in ["gups", "nomad-small-read", "nomad-medium-write"] {
+    for workload in ["nomad-small-read", "nomad-medium-write"] {
         agree(&setup(workload, "oracle"));
     }
 }
@@ -91,24 +78,103 @@ fn nomad() {
 
 #[test]
 fn kernel_tiering() {
-    for workload in ["gups", "nomad-small-read", "nomad-medium-write"] {
+    for workload in ["gups", "nomad-medium-write"] {
         agree(&setup(workload, "kernel-tiering"));
     }
 }
 
 #[test]
 fn tpp() {
-    for workload in ["gups", "nomad-small-read", "nomad-medium-write"] {
-        agree(&setup(workload, "tpp"));
-    }
+    agree(&setup("nomad-medium-write", "tpp"));
 }
 
 #[test]
 fn memory_mode() {
-    for workload in ["gups", "nomad-small-read"] {
-        let mut setup = setup(workload, "memory-mode");
-        // The played cache fills first: the engines agree on what comes then.
-        setup.seconds = 24.0;
+    let mut setup = setup("nomad-small-read", "memory-mode");
+    // The played cache fills first: the engines agree on what comes then.
+    setup.seconds = 20.0;
+    agree(&setup);
+}
+
+/// More threads than the slow node's bandwidth can serve: both engines queue.
+#[test]
+fn under_contention() {
+    for system in ["none", "nomad", "kernel-tiering"] {
+        let mut setup = setup("gups", system);
+        setup.machine.sockets[0].cpus = 96;
+        setup.workload.programs[0].threads = 96;
+        setup.seconds = 0.6;
         agree(&setup);
     }
+}
+
+/// Pages of 4 KiB and of 2 MiB in one program.
+#[test]
+fn mixed_page_sizes() {
+    let mut setup = setup("gups", "nomad");
+    let program = &setup.workload.programs[0];
+    let huge = (program.pages / 4..program.pages * 3 / 4, PageSize::Huge2M);
+    setup.mappings.insert(program.name.clone(), vec![huge]);
+    let outcome = agree(&setup);
+    let stats = &outcome.stats;
+    assert!(
+        stats.promoted_bytes > stats.promoted_pages * 4096,
+        "2 MiB pages were promoted"
+    );
+    assert!(
+        stats.promoted_bytes < stats.promoted_pages << 21,
+        "4 KiB pages were promoted"
+    );
+}
+
+/// Most armed pages are not touched before the next pass finds them armed still: what was drawn is
+/// drawn again from where the last draw ended, and as many faults come as when visits are played.
+#[test]
+fn cold_pages_fault_as_often_when_drawn_again() {
+    let mut setup = setup("gups-uniform", "autonuma");
+    setup.workload.programs[0].phases[0].think_ns = 40_000.0;
+    setup.cache = false;
+    setup.seconds = 30.0;
+    let (exact, rate) = (
+        run(&setup, EngineKind::Exact),
+        run(&setup, EngineKind::Rate),
+    );
+    let (a, b) = (exact.stats.hint_faults, rate.stats.hint_faults);
+    assert!(a > 10_000 && a.abs_diff(b) * 50 < a, "exact {a}, rate {b}");
+}
+
+/// Long copies, many of which a write aborts.
+#[test]
+fn as_many_transactions_abort() {
+    let mut setup = setup("gups", "nomad");
+    setup.machine.sockets[0].cpus = 32;
+    setup.workload.programs[0].threads = 16;
+    setup.costs.transaction_fixed_ns = 60_000.0;
+    setup.cache = false;
+    setup.seconds = 1.0;
+    let (exact, rate) = (
+        run(&setup, EngineKind::Exact),
+        run(&setup, EngineKind::Rate),
+    );
+    let share = |o: &Outcome| {
+        let (aborted, committed) = (o.stats.tpm_aborted, o.stats.tpm_committed);
+        assert!(aborted > 500, "{aborted} aborted, {committed} committed");
+        o.metric("tpm_aborted").expect("counted") / (aborted + committed) as f64
+    };
+    let (a, b) = (share(&exact), share(&rate));
+    assert!((a - b).abs() < 0.05, "exact {a}, rate {b}");
+}
+
+/// Several programs on two sockets.
+#[test]
+fn programs_on_two_sockets() {
+    let text = include_str!("../../../machines/mtm-optane-4tier.toml");
+    let mut setup = setup("gups", "none");
+    setup.machine = Machine::parse(text, Path::new("mtm-optane-4tier.toml")).expect("checked");
+    let mut second = setup.workload.programs[0].clone();
+    second.name = "second".to_owned();
+    setup.workload.programs.push(second);
+    setup.spread = true;
+    setup.seconds = 2.0;
+    agree(&setup);
 }

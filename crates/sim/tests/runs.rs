@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whole runs: same seed same result, what cannot be is refused, a terabyte fits.
+
+use std::path::Path;
+use std::time::Instant;
+
+use terrace_config::Machine;
+use terrace_sim::EngineKind;
+use terrace_sim::Setup;
+use terrace_sim::SimError;
+use terrace_workload::Sizes;
+use terrace_workload::Workload;
+
+fn machine() -> Machine {
+    let text = include_str!("../../../machines/mtm-optane-4tier.toml");
+    Machine::parse(text, Path::new("mtm-optane-4tier.toml")).expect("it is checked")
+}
+
+fn setup(system: &str) -> Setup {
+    let workload = Workload::named("gups", &Sizes::fast_free(16 << 20)).expect("known");
+    let mut setup = Setup::new(machine(), workload);
+    setup.system = system.to_owned();
+    setup.free.insert(0, 16 << 20);
+    setup.seconds = 1.5;
+    setup
+}
+
+fn json(setup: &Setup) -> String {
+    let outcome = terrace_sim::run(setup, &mut |_| {}).expect("it can be simulated");
+    serde_json::to_string(&outcome).expect("plain data")
+}
+
+#[test]
+fn same_seed_same_result_bit_for_bit() {
+    for engine in [EngineKind::Exact, EngineKind::Rate] {
+        for system in terrace_sim::SYSTEMS {
+            let mut setup = setup(system);
+            setup.engine = engine;
+            setup.seconds = 0.5;
+            let first = json(&setup);
+            assert_eq!(first, json(&setup), "{system} {engine:?}");
+            if *system == "nomad" {
+                setup.seed = 2;
+                assert_ne!(first, json(&setup).replace("\"seed\":2", "\"seed\":1"));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_metric_has_a_name_that_works() {
+    let mut setup = setup("nomad");
+    setup.seconds = 6.0;
+    let outcome = terrace_sim::run(&setup, &mut |_| {}).expect("fine");
+    let not_measured = [
+        "recall",
+        "precision",
+        "f1",
+        "page_promotion_ratio",
+        "of_oracle",
+    ];
+    for (name, _) in terrace_sim::Outcome::METRICS {
+        let value = outcome.metric(name);
+        assert_eq!(
+            value.is_none(),
+            not_measured.contains(name),
+            "{name}: {value:?}"
+        );
+        assert!(value.is_none_or(f64::is_finite), "{name}: {value:?}");
+    }
+    assert_eq!(outcome.metric("no such"), None);
+    // The books of migration are closed but for what is under way at the end.
+    assert!(outcome.stats.in_flight() <= 1024);
+}
+
+#[test]
+fn what_cannot_be_simulated_is_refused() {
+    let fails = |change: &dyn Fn(&mut Setup)| {
+        let mut setup = setup("nomad");
+        change(&mut setup);
+        terrace_sim::run(&setup, &mut |_| {}).expect_err("must be refused")
+    };
+    assert!(matches!(
+        fails(&|s| s.system = "magic".into()),
+        SimError::System(_)
+    ));
+    assert!(matches!(
+        fails(&|s| s.system = "hemem".into()),
+        SimError::NotBuilt(_)
+    ));
+    assert!(matches!(
+        fails(&|s| s.seconds = f64::NAN),
+        SimError::Seconds(_)
+    ));
+    assert!(matches!(
+        fails(&|s| {
+            s.free.insert(0, 1 << 50);
+        }),
+        SimError::Free { .. }
+    ));
+    assert!(matches!(
+        fails(&|s| {
+            s.free.insert(9, 1);
+        }),
+        SimError::Node { .. }
+    ));
+    let no_room = fails(&|s| {
+        for node in 0..4 {
+            s.free.insert(node, 1 << 20);
+        }
+    });
+    assert!(matches!(no_room, SimError::TooLarge { .. }), "{no_room}");
+    let unknown = fails(&|s| {
+        s.params.insert("hotness".into(), toml::Value::Integer(1));
+    });
+    assert!(unknown.to_string().contains("hysteresis"), "{unknown}");
+    let wrong = fails(&|s| {
+        s.params
+            .insert("tick".into(), toml::Value::String("soon".into()));
+    });
+    assert!(matches!(wrong, SimError::Value { .. }), "{wrong}");
+}
+
+/// The oracle is an upper bound, and no system gets more memory than there is.
+#[test]
+fn no_system_beats_the_oracle() {
+    let best = terrace_sim::run(&setup("oracle"), &mut |_| {}).expect("fine");
+    let best = best.metric("ops_per_s").expect("measured");
+    for system in terrace_sim::SYSTEMS {
+        let outcome = terrace_sim::run(&setup(system), &mut |_| {}).expect("fine");
+        let got = outcome.metric("ops_per_s").expect("measured");
+        assert!(got <= best * 1.001, "{system} {got}, oracle {best}");
+        assert_eq!(outcome.allocations_failed, 0, "{system}");
+    }
+}
+
+/// 1 TiB in pages of 4 KiB: at most 8 GiB in all. Prints how fast it was.
+#[test]
+#[ignore = "takes half a minute and some 3 GB"]
+fn a_terabyte_in_base_pages() {
+    let sizes = Sizes::paper().with("working_set=1TiB").expect("a setting");
+    let workload = Workload::named("gups", &sizes).expect("known");
+    let mut setup = Setup::new(machine(), workload);
+    setup.seconds = 20.0;
+    let begun = Instant::now();
+    let outcome = terrace_sim::run(&setup, &mut |_| {}).expect("it can be simulated");
+    println!(
+        "{} s of 1 TiB in {:.1} s",
+        outcome.seconds,
+        begun.elapsed().as_secs_f64()
+    );
+    let bytes = outcome.simulator_bytes + outcome.metadata_bytes;
+    assert!(bytes <= 8 << 30, "{bytes} bytes");
+    assert!(outcome.stats.hint_faults > 1_000_000);
+}

@@ -121,7 +121,7 @@ mod tests {
             } else {
                 hot + pick % cold
             };
-            let write = (random >> 8) % 4 == 0;
+            let write = (random >> 8).is_multiple_of(4);
             let found = cache.access(line, write);
             if n < 4_000_000 {
                 continue;

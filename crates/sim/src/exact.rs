@@ -400,22 +400,22 @@ impl Clock for Exact {
             let missed: u64 = counts.lines.iter().sum();
             load.streamed = counts.streamed as f64 / (missed as f64).max(1.0);
             let total = &mut world.totals.accesses[index];
-            for node in 0..NODES {
-                let lines = [
-                    counts.lines[node * 2] as f64,
-                    counts.lines[node * 2 + 1] as f64,
-                ];
-                load.reads[node] = lines[0] / visits;
-                load.writes[node] = lines[1] / visits;
-                load.writebacks[node] = counts.backs[node] as f64 / visits;
-                total[node].reads += lines[0];
-                total[node].writes += lines[1];
-                total[node].backs += counts.backs[node] as f64;
-                // Without a cache, what is written is given back.
-                if self.caches[world.sockets[index]].is_none() && self.direct.is_none() {
-                    load.writebacks[node] = load.writes[node];
-                    total[node].backs += lines[1];
-                }
+            let written_back_at_once =
+                self.caches[world.sockets[index]].is_none() && self.direct.is_none();
+            for (node, total) in total.iter_mut().enumerate() {
+                let reads = counts.lines[node * 2] as f64;
+                let writes = counts.lines[node * 2 + 1] as f64;
+                let backs = if written_back_at_once {
+                    writes
+                } else {
+                    counts.backs[node] as f64
+                };
+                load.reads[node] = reads / visits;
+                load.writes[node] = writes / visits;
+                load.writebacks[node] = backs / visits;
+                total.reads += reads;
+                total.writes += writes;
+                total.backs += backs;
             }
             if let Some(direct) = &self.direct {
                 // Served by the slow node means not by the fast one, though both were asked.

@@ -12,7 +12,8 @@
 //!
 //! * What goes in and comes out: [`setup`], [`costs`], [`outcome`].
 //! * The machine: [`hardware`], [`contention`], [`memory`], [`space`], [`cache`].
-//! * What happens: [`world`], [`mover`], [`scanner`], [`exact`], [`rate`], [`truth`], [`drive`].
+//! * What happens: [`world`], [`mover`], [`scanner`], [`exact`], [`rate`], [`truth`],
+//!   [`placement`], [`drive`].
 //! * [`baseline`]: what presets are compared with.
 //!
 //! No clock, no thread, no file.
@@ -30,6 +31,7 @@ mod hardware;
 mod memory;
 mod mover;
 pub mod outcome;
+mod placement;
 mod rate;
 mod scanner;
 pub mod setup;

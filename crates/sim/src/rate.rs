@@ -100,10 +100,10 @@ impl Flow {
             self.work += visits;
             world.totals.visits[index] += visits;
             let counts = &mut world.totals.accesses[index];
-            for node in 0..world.hardware.nodes {
-                counts[node].reads += visits * self.served[node][0];
-                counts[node].writes += visits * self.served[node][1];
-                counts[node].backs += visits * self.load.writebacks[node];
+            for (node, count) in counts.iter_mut().enumerate() {
+                count.reads += visits * self.served[node][0];
+                count.writes += visits * self.served[node][1];
+                count.backs += visits * self.load.writebacks[node];
             }
         }
         self.since = self.since.max(now);
@@ -214,8 +214,8 @@ impl Rate {
                 for state in &world.state[unit as usize..end as usize] {
                     on[usize::from(state & bits::NODE)] += 1;
                 }
-                for node in 0..world.hardware.nodes {
-                    flow.add(node, &one, f64::from(on[node]));
+                for (node, count) in on.into_iter().enumerate().take(world.hardware.nodes) {
+                    flow.add(node, &one, f64::from(count));
                 }
             }
             unit = end;
@@ -352,9 +352,9 @@ fn add_direct(flow: &mut Flow, fast: usize, node: usize, unit: &UnitTruth, hit: 
     flow.load.writebacks[fast] += unit.backs;
     flow.load.reads[node] += misses[0] * (1.0 - hit);
     flow.load.writes[node] += misses[1] * (1.0 - hit);
-    for write in 0..2 {
-        flow.served[fast][write] += misses[write] * hit;
-        flow.served[node][write] += misses[write] * (1.0 - hit);
+    for (write, missed) in misses.into_iter().enumerate() {
+        flow.served[fast][write] += missed * hit;
+        flow.served[node][write] += missed * (1.0 - hit);
     }
 }
 

@@ -20,6 +20,7 @@ use terrace_policy::Verdict;
 use terrace_policy::Way;
 
 use crate::Costs;
+use crate::Setup;
 use crate::hardware::Hardware;
 use crate::hardware::NODES;
 use crate::memory::Memory;
@@ -240,6 +241,59 @@ impl CopyLoad {
 }
 
 impl World {
+    /// With no page allocated yet.
+    pub(crate) fn new(
+        setup: &Setup,
+        hardware: Hardware,
+        space: Space,
+        memory: Memory,
+        tiers: Tiers,
+        movement: Movement,
+    ) -> Self {
+        let programs = setup.workload.programs.len();
+        let sockets = if setup.spread { hardware.cpus.len() } else { 1 };
+        let mut top = [false; NODES];
+        for node in tiers.nodes() {
+            top[usize::from(node.id.0)] = tiers.is_top(node.id);
+        }
+        let threads = setup.workload.programs.iter();
+        Self {
+            now: 0,
+            costs: setup.costs.clone(),
+            tiers,
+            top,
+            memory,
+            movement,
+            state: vec![bits::NODE; space.units() as usize],
+            armed_at: Vec::new(),
+            shadow_on: Vec::new(),
+            shadows: vec![VecDeque::new(); programs],
+            workers: Workers::new(programs),
+            scanners: vec![Scanner::OFF; programs],
+            scope: None,
+            debt: vec![0.0; programs],
+            threads: threads.map(|p| f64::from(p.threads)).collect(),
+            sockets: (0..programs).map(|program| program % sockets).collect(),
+            totals: Totals {
+                visits: vec![0.0; programs],
+                accesses: vec![[NodeCount::default(); NODES]; programs],
+                ..Totals::default()
+            },
+            notes: None,
+            ends: VecDeque::new(),
+            inventory: false,
+            probes: VecDeque::new(),
+            hands: [0; NODES],
+            in_fault: None,
+            blocked: Vec::new(),
+            workers_before: 0.0,
+            busy: [0.0; NODES],
+            copying: CopyLoad::default(),
+            hardware,
+            space,
+        }
+    }
+
     #[inline]
     pub(crate) fn node(&self, unit: u32) -> usize {
         usize::from(self.state[unit as usize] & bits::NODE)

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where pages are at first, and where the oracle puts them.
+//!
+//! Memory is given in the order of first touch, before time begins, each page to the nearest node that
+//! has room ([`Memory::allocate`](crate::memory::Memory::allocate)); a program that starts on slow
+//! memory prefers the nodes below the fastest tier.
+
+use terrace_workload::Start;
+
+use crate::Setup;
+use crate::SimError;
+use crate::direct::Layout;
+use crate::hardware::NODES;
+use crate::system::Placement;
+use crate::truth::Truth;
+use crate::world::World;
+use crate::world::bits;
+
+/// Gives every page its memory, in the order of first touch.
+pub(crate) fn allocate(
+    setup: &Setup,
+    world: &mut World,
+    placement: Placement,
+) -> Result<Option<Layout>, SimError> {
+    let cache_node = (placement == Placement::Cache).then(|| world.hardware.by_latency(0)[0]);
+    let bytes: u64 = setup.workload.bytes();
+    let available = match cache_node {
+        None => world.memory.available(),
+        Some(node) => {
+            let own = &world.memory.nodes[node];
+            world.memory.available() - own.free.saturating_sub(own.min)
+        }
+    };
+    if bytes > available {
+        return Err(SimError::TooLarge {
+            what: format!("Workload '{}'", setup.workload.name),
+            bytes,
+            free: available,
+        });
+    }
+    for (index, program) in setup.workload.programs.iter().enumerate() {
+        let socket = world.sockets[index];
+        let by_distance = world.hardware.by_distance(socket);
+        let slow_first = || {
+            let (mut slow, fast): (Vec<_>, Vec<_>) =
+                by_distance.iter().partition(|node| !world.top[**node]);
+            slow.extend(fast);
+            slow
+        };
+        let order = match (cache_node, program.start) {
+            (Some(cache), _) => by_distance
+                .iter()
+                .copied()
+                .filter(|n| *n != cache)
+                .collect(),
+            (None, Start::Slow) => slow_first(),
+            (None, Start::FirstTouch) => by_distance,
+        };
+        for range in program.fill_order() {
+            let mut page = range.start;
+            while page < range.end {
+                let Some(unit) = world.space.at(index, page) else {
+                    break;
+                };
+                let (base, pages) = world.space.base_pages(unit);
+                page = base + pages;
+                if world.node(unit) < NODES {
+                    continue;
+                }
+                first_touch(world, unit, &order);
+            }
+        }
+    }
+    let pages: u64 = setup
+        .workload
+        .programs
+        .iter()
+        .map(|p| u64::from(p.pages))
+        .sum();
+    Ok(cache_node.map(|node| Layout::new(node, world.memory.nodes[node].free, pages, setup.seed)))
+}
+
+fn first_touch(world: &mut World, unit: u32, order: &[usize]) {
+    let bytes = world.space.bytes(unit);
+    let node = world.memory.allocate(order, bytes).unwrap_or_else(|| {
+        // Large pages may not fit where as many bytes are free in all; the kernel would fall back to
+        // small ones. Counted, and put where most is free.
+        world.totals.allocations_failed += 1;
+        let nodes = order.iter().copied();
+        let node = nodes
+            .max_by_key(|n| world.memory.nodes[*n].free)
+            .unwrap_or(0);
+        let free = &mut world.memory.nodes[node].free;
+        *free = free.saturating_sub(bytes);
+        node
+    });
+    let state = &mut world.state[unit as usize];
+    *state = *state & !bits::NODE | u16::try_from(node).expect("below NODES");
+}
+
+/// The oracle: pages by what their place saves per byte, the fastest node first. Moves are free.
+pub(crate) fn place_best(setup: &Setup, world: &mut World, phases: &[usize], rates: &[f64]) {
+    let rates: Vec<f64> = rates
+        .iter()
+        .zip(&world.threads)
+        .map(|(rate, threads)| if *rate > 0.0 { *rate } else { threads / 200.0 })
+        .collect();
+    let truth = Truth::new(
+        setup,
+        &world.space,
+        &world.hardware,
+        &world.sockets,
+        phases,
+        &rates,
+    );
+    let views = &world.hardware.views[0];
+    let order = world.hardware.by_latency(0);
+    let (fast, slow) = (&views[order[0]], &views[order[order.len() - 1]]);
+    // Runs of units that are alike, with what each saves a ns and byte if it is fast.
+    let mut runs: Vec<(f64, u32, u32)> = Vec::new();
+    for (index, program) in truth.programs.iter().enumerate() {
+        let units = world.space.program_units(index);
+        let mut unit = units.start;
+        while unit < units.end {
+            let end = program.alike_until(&world.space, unit);
+            let one = program.unit(&world.space, unit);
+            let saved = one.miss_read * (slow.read_ns - fast.read_ns)
+                + one.miss_write * (slow.write_ns - fast.write_ns).max(0.0)
+                // What is written back costs bandwidth, even where it costs no time.
+                + one.backs * (slow.read_ns - fast.read_ns) * 0.1;
+            #[expect(clippy::cast_precision_loss, reason = "a page size")]
+            let density = saved * rates[index] / world.space.bytes(unit) as f64;
+            runs.push((density, unit, end));
+            unit = end;
+        }
+    }
+    runs.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    for unit in 0..world.space.units() {
+        let bytes = world.space.bytes(unit);
+        world.memory.give(world.node(unit), bytes);
+    }
+    for (_, start, end) in runs {
+        for unit in start..end {
+            let bytes = world.space.bytes(unit);
+            let was = world.node(unit);
+            let node = world.memory.allocate(&order, bytes).unwrap_or(was);
+            if node != was {
+                world.place(unit, node);
+            }
+        }
+    }
+}

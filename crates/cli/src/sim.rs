@@ -152,36 +152,71 @@ fn human(setup: &Setup, outcome: &Outcome) -> String {
     let fast: Vec<f64> = outcome.series.iter().map(|p| p.fast_access_ratio).collect();
     let _ = writeln!(text, "throughput  {}", spark(&series));
     let _ = writeln!(text, "fast share  {}\n", spark(&fast));
+    let _ = writeln!(text, "{}\n", figures(outcome));
+    let _ = write!(text, "{}", by_node(setup, outcome));
+    text
+}
+
+/// What the run came to, a line each.
+fn figures(outcome: &Outcome) -> Table {
     let mut table = Table::new();
     table.load_preset(NOTHING);
     let metric = |name: &str| outcome.metric(name);
     let percent = |name: &str| metric(name).map(|x| format!("{:.2} %", x * 100.0));
-    let number = |name: &str| metric(name).map(|x| grouped(x));
+    let number = |name: &str| metric(name).map(grouped);
     let rows = [
         ("visits/s at the end", number("ops_per_s")),
         ("visits/s on average", number("mean_ops_per_s")),
         ("of the oracle's", percent("of_oracle")),
-        ("90 % of the end reached after", metric("seconds_to_90pct").map(|s| format!("{s:.0} s"))),
+        (
+            "90 % of the end reached after",
+            metric("seconds_to_90pct").map(|s| format!("{s:.0} s")),
+        ),
         ("fast accesses at the end", percent("fast_access_ratio")),
-        ("promoted, demoted pages", pair(outcome, "promoted_pages", "demoted_pages")),
-        ("transactions committed, aborted", pair(outcome, "tpm_committed", "tpm_aborted")),
+        (
+            "promoted, demoted pages",
+            pair(outcome, "promoted_pages", "demoted_pages"),
+        ),
+        (
+            "transactions committed, aborted",
+            pair(outcome, "tpm_committed", "tpm_aborted"),
+        ),
         ("demotions onto a shadow", number("shadow_hits")),
         ("hint faults", number("hint_faults")),
         ("profiling, of thread time", percent("profiling_share")),
         ("migration, of thread time", percent("migration_share")),
         ("waiting for migration", percent("stall_share")),
-        ("page inaccessible, p99", metric("inaccessible_p99_ns").map(|ns| format!("{} ns", grouped(ns)))),
+        (
+            "page inaccessible, p99",
+            metric("inaccessible_p99_ns").map(|ns| format!("{} ns", grouped(ns))),
+        ),
         ("shadows at most", metric("shadow_bytes_max").map(bytes)),
-        ("policy metadata at most", Some(ByteSize(outcome.metadata_bytes).to_string())),
+        (
+            "policy metadata at most",
+            Some(ByteSize(outcome.metadata_bytes).to_string()),
+        ),
         ("allocations failed", number("allocations_failed")),
     ];
     for (name, value) in rows {
         table.add_row([name.to_owned(), value.unwrap_or_else(|| "-".to_owned())]);
     }
-    let _ = writeln!(text, "{table}\n");
+    table
+}
+
+/// What each node served.
+fn by_node(setup: &Setup, outcome: &Outcome) -> Table {
     let mut table = Table::new();
     table.load_preset(NOTHING);
-    table.set_header(["node", "tier", "kind", "reads", "writes", "share", "written back", "migrated here"]);
+    table.set_header([
+        "node",
+        "tier",
+        "kind",
+        "reads",
+        "writes",
+        "share",
+        "written back",
+        "migrated here",
+    ]);
     let all: u64 = outcome.nodes.iter().map(|n| n.reads + n.writes).sum();
     for node in &outcome.nodes {
         #[expect(clippy::cast_precision_loss, reason = "a printed figure")]
@@ -197,8 +232,7 @@ fn human(setup: &Setup, outcome: &Outcome) -> String {
             ByteSize(node.migration_written_bytes).to_string(),
         ]);
     }
-    let _ = write!(text, "{table}");
-    text
+    table
 }
 
 fn pair(outcome: &Outcome, first: &str, second: &str) -> Option<String> {

@@ -260,3 +260,38 @@ fn doctor_and_tiers_speak_json_and_a_wrong_fact_is_named() {
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("warp_drive"));
 }
+
+/// `terrace sim`: one clear line, exit code 2, nothing printed to standard output.
+#[test]
+fn a_simulation_that_cannot_be() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let machine = root.join("machines/cxl-2tier.toml");
+    let machine = machine.to_str().expect("plain");
+    let sim = |args: &[&str]| {
+        let all = [&["sim", "--machine", machine][..], args].concat();
+        let error = fails(dir.path(), &all, 2);
+        assert_eq!(error.lines().count(), 1, "{error}");
+        error
+    };
+    assert!(sim(&["--workload", "nonsense"]).contains("nonsense"));
+    assert!(sim(&["--policy", "nonsense"]).contains("kernel-tiering"));
+    assert!(sim(&["--policy", "hemem"]).contains("not built"));
+    assert!(sim(&["--fast-free", "100TiB"]).contains("Node 0"));
+    assert!(sim(&["--param", "heat=3"]).contains("hysteresis"));
+    assert!(sim(&["--param", "heat"]).contains("name=value"));
+    assert!(sim(&["--seconds", "nan"]).contains("NaN"));
+    assert!(sim(&["--costs", "/nonexistent"]).contains("/nonexistent"));
+
+    // A machine file without processors.
+    let text = std::fs::read_to_string(machine).expect("it is there");
+    let file = dir.path().join("nocpu.toml");
+    std::fs::write(&file, text.replace("cpus = 16", "cpus = 0")).expect("written");
+    let file = file.to_str().expect("plain");
+    let error = fails(dir.path(), &["sim", "--machine", file], 2);
+    assert_eq!(error.lines().count(), 1, "{error}");
+    assert!(
+        error.contains("cpus") || error.contains("processor"),
+        "{error}"
+    );
+}

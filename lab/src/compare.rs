@@ -11,7 +11,6 @@
 //! when the system does.
 
 pub mod analysis;
-mod chart;
 mod host_load;
 pub mod matrix;
 pub mod page;

@@ -16,6 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("terrace-workload", &["terrace-core"]),
     ("terrace-proto", &["terrace-core"]),
     ("terrace-config", &["terrace-core"]),
+    ("terrace-chart", &[]),
     ("terrace-sys", &["terrace-core"]),
     ("terrace-bpf", &["terrace-core", "terrace-sys"]),
     (
@@ -80,6 +81,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "terrace-core",
             "terrace-policy",
             "terrace-config",
+            "terrace-chart",
             "terrace-claims",
             "terrace-sys",
             "terrace-bench",
@@ -93,6 +95,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "terrace-core",
             "terrace-config",
+            "terrace-chart",
             "terrace-workload",
             "terrace-bench",
             "terrace-sys",
@@ -108,6 +111,7 @@ const PURE: &[&str] = &[
     "terrace-workload",
     "terrace-proto",
     "terrace-config",
+    "terrace-chart",
     "terrace-claims",
     "terrace-sim",
 ];

@@ -4,16 +4,16 @@
 
 use std::fmt::Write;
 
-use super::chart;
-use super::chart::FORMATS;
-use super::chart::Quantity;
+use terrace_chart::Line;
+use terrace_chart::Quantity;
+use terrace_chart::escape;
+use terrace_chart::thousands;
+
 use super::record::Point;
 use super::record::RunRecord;
 use super::record::System;
-use super::table::thousands;
 use super::table::times_none;
 
-const STYLE: &str = include_str!("page.css");
 const ABOUT: &str = "Each run boots an emulated machine with a fast and a slow memory node under \
     an unpatched kernel. The slow node is as slow, against the fast one, as the machine file says; \
     the emulator counts which node serves each access. Rates compare with each other, not with \
@@ -25,13 +25,7 @@ const ABOUT: &str = "Each run boots an emulated machine with a fast and a slow m
 ///
 /// Where a chart cannot be drawn.
 pub fn render(title: &str, records: &[RunRecord]) -> anyhow::Result<String> {
-    let title = escape(title);
-    let mut out = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>{title}</title>\n<style>\n{STYLE}</style></head>\n<body>\n<h1>{title}</h1>\n\
-         <p>{ABOUT}</p>\n"
-    );
+    let mut out = format!("<p>{ABOUT}</p>\n");
     if let Some(kernel) = records.iter().map(|r| &r.kernel).find(|k| !k.is_empty()) {
         writeln!(out, "<p>Kernel {}.</p>", escape(kernel))?;
     }
@@ -49,27 +43,37 @@ pub fn render(title: &str, records: &[RunRecord]) -> anyhow::Result<String> {
     for workload in workloads {
         section(&mut out, workload, records)?;
     }
-    out += "</body></html>\n";
-    Ok(out)
+    Ok(terrace_chart::page(title, &out))
 }
 
 fn section(out: &mut String, workload: &str, all: &[RunRecord]) -> anyhow::Result<()> {
     let runs: Vec<&RunRecord> = all.iter().filter(|r| r.workload == workload).collect();
     writeln!(out, "<section>\n<h2>{}</h2>", escape(workload))?;
     table(out, &runs, all)?;
-    let lines: Vec<(System, &[Point])> = runs.iter().map(|r| (r.system, &r.series[..])).collect();
-    out.push_str("<div class=\"charts\">\n");
-    for (heading, quantity) in [
-        ("Operations a second", Quantity::Rate),
-        ("Accesses served by the fast node", Quantity::FastShare),
-    ] {
-        writeln!(out, "<div><h3>{heading}</h3>")?;
-        for format in FORMATS {
-            out.push_str(&chart::draw(&lines, quantity, format)?);
-        }
-        out.push_str("</div>\n");
-    }
-    out.push_str("</div>\n</section>\n");
+    let lines = |value: fn(&Point) -> Option<f64>| {
+        let line = |run: &&RunRecord| Line {
+            name: run.system.name(),
+            points: run
+                .series
+                .iter()
+                .filter_map(|point| Some((point.t, value(point)?)))
+                .collect(),
+        };
+        runs.iter().map(line).collect()
+    };
+    out.push_str(&terrace_chart::pair(&[
+        (
+            "Operations a second",
+            Quantity::Rate,
+            lines(|point| Some(point.ops_per_s)),
+        ),
+        (
+            "Accesses served by the fast node",
+            Quantity::Share,
+            lines(|point| point.fast_access_ratio),
+        ),
+    ])?);
+    out.push_str("</section>\n");
     Ok(())
 }
 
@@ -88,7 +92,7 @@ fn table(out: &mut String, runs: &[&RunRecord], all: &[RunRecord]) -> std::fmt::
 
 fn row(out: &mut String, run: &RunRecord, all: &[RunRecord]) -> std::fmt::Result {
     let name = run.system.name();
-    let key = format!("<span class=\"key {name}\" style=\"border-color:var(--{name})\"></span>");
+    let key = terrace_chart::key(name);
     write!(out, "<tr><td>{key}{name}</td>")?;
     if let Some(why) = &run.failed {
         return writeln!(
@@ -126,13 +130,6 @@ fn row(out: &mut String, run: &RunRecord, all: &[RunRecord]) -> std::fmt::Result
 #[expect(clippy::cast_precision_loss, reason = "a count to print")]
 fn count(number: u64) -> String {
     thousands(number as f64)
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use comfy_table::Cell;
 use comfy_table::CellAlignment;
 use comfy_table::Table;
 use comfy_table::presets;
+use terrace_chart::thousands;
 
 use super::record::RunRecord;
 use super::record::System;
@@ -91,20 +92,6 @@ fn cells(record: &RunRecord, records: &[RunRecord]) -> Vec<Cell> {
     .collect()
 }
 
-/// A whole number with its thousands apart.
-#[must_use]
-pub fn thousands(number: f64) -> String {
-    let digits = format!("{number:.0}");
-    let mut out = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,12 +115,5 @@ mod tests {
             text.ends_with("gups under nomad failed: Memory is wrong"),
             "{text}"
         );
-    }
-
-    #[test]
-    fn thousands_are_apart() {
-        assert_eq!(thousands(0.0), "0");
-        assert_eq!(thousands(999.0), "999");
-        assert_eq!(thousands(1_234_567.0), "1,234,567");
     }
 }

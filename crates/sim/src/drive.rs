@@ -90,9 +90,6 @@ pub fn run_with(
     wrap: &mut dyn FnMut(Box<dyn Policy>) -> Box<dyn Policy>,
     progress: &mut dyn FnMut(f64),
 ) -> Result<Outcome, SimError> {
-    if !(0.01..=1e6).contains(&setup.seconds) {
-        return Err(SimError::Seconds(setup.seconds));
-    }
     let mut run = Run::new(setup, wrap)?;
     let end = crate::world::round(setup.seconds * 1e9);
     run.start();
@@ -112,32 +109,66 @@ fn memory_of(setup: &Setup, hardware: &Hardware) -> Memory {
     Memory::new(&sizes.collect::<Vec<_>>())
 }
 
+/// What a run is put together from.
+struct Parts {
+    hardware: Hardware,
+    space: Space,
+    memory: Memory,
+    system: System,
+}
+
+/// Whether a set-up can be simulated. Quick, also for terabytes.
+///
+/// # Errors
+///
+/// What [`run`] would say.
+pub fn check(setup: &Setup) -> Result<(), SimError> {
+    prepare(setup).map(|_| ())
+}
+
+/// Finds every mistake of a set-up before anything is allocated.
+fn prepare(setup: &Setup) -> Result<Parts, SimError> {
+    if !(0.01..=1e6).contains(&setup.seconds) {
+        return Err(SimError::Seconds(setup.seconds));
+    }
+    let hardware = Hardware::new(setup)?;
+    let space = Space::map(setup)?;
+    let memory = memory_of(setup, &hardware);
+    let system = system::make(setup, &hardware, &space)?;
+    let programs = setup.workload.programs.iter();
+    let base_pages: u64 = programs.map(|p| u64::from(p.pages)).sum();
+    if setup.engine == EngineKind::Exact && base_pages >= 1 << 25 {
+        let text = "The exact engine takes less than 128 GiB of memory; take the rate engine";
+        return Err(SimError::Limit(text.to_owned()));
+    }
+    placement::room(setup, &hardware, &memory, system.placement)?;
+    Ok(Parts {
+        hardware,
+        space,
+        memory,
+        system,
+    })
+}
+
 impl<'a> Run<'a> {
     fn new(
         setup: &'a Setup,
         wrap: &mut dyn FnMut(Box<dyn Policy>) -> Box<dyn Policy>,
     ) -> Result<Self, SimError> {
-        let hardware = Hardware::new(setup)?;
-        let space = Space::map(setup)?;
-        let memory = memory_of(setup, &hardware);
+        let Parts {
+            hardware,
+            space,
+            memory,
+            system,
+        } = prepare(setup)?;
         let System {
             policy,
             tiers,
             movement,
             placement,
-        } = system::make(setup, &hardware, &space)?;
-        let base_pages: u64 = setup
-            .workload
-            .programs
-            .iter()
-            .map(|p| u64::from(p.pages))
-            .sum();
-        if setup.engine == EngineKind::Exact && base_pages >= 1 << 25 {
-            let text = "The exact engine takes less than 128 GiB of memory; take the rate engine";
-            return Err(SimError::Limit(text.to_owned()));
-        }
+        } = system;
         let mut world = World::new(setup, hardware, space, memory, tiers, movement);
-        let layout = placement::allocate(setup, &mut world, placement)?;
+        let layout = placement::allocate(setup, &mut world, placement);
         let clock: Box<dyn Clock> = match setup.engine {
             EngineKind::Exact => Box::new(Exact::new(setup, &world, layout.map(Layout::played))),
             EngineKind::Rate => Box::new(Rate::new(setup, &world, layout)),

@@ -42,6 +42,7 @@ mod world;
 
 pub use costs::Costs;
 pub use costs::CostsError;
+pub use drive::check;
 pub use drive::run;
 pub use drive::run_with;
 pub use outcome::Outcome;

@@ -10,25 +10,32 @@ use terrace_workload::Start;
 use crate::Setup;
 use crate::SimError;
 use crate::direct::Layout;
+use crate::hardware::Hardware;
 use crate::hardware::NODES;
+use crate::memory::Memory;
 use crate::system::Placement;
 use crate::truth::Truth;
 use crate::world::World;
 use crate::world::bits;
 
-/// Gives every page its memory, in the order of first touch.
-pub(crate) fn allocate(
+/// The node that is a cache, if one is.
+fn cache_node(hardware: &Hardware, placement: Placement) -> Option<usize> {
+    (placement == Placement::Cache).then(|| hardware.by_latency(0)[0])
+}
+
+/// Whether there is memory for all pages.
+pub(crate) fn room(
     setup: &Setup,
-    world: &mut World,
+    hardware: &Hardware,
+    memory: &Memory,
     placement: Placement,
-) -> Result<Option<Layout>, SimError> {
-    let cache_node = (placement == Placement::Cache).then(|| world.hardware.by_latency(0)[0]);
+) -> Result<(), SimError> {
     let bytes: u64 = setup.workload.bytes();
-    let available = match cache_node {
-        None => world.memory.available(),
+    let available = match cache_node(hardware, placement) {
+        None => memory.available(),
         Some(node) => {
-            let own = &world.memory.nodes[node];
-            world.memory.available() - own.free.saturating_sub(own.min)
+            let own = &memory.nodes[node];
+            memory.available() - own.free.saturating_sub(own.min)
         }
     };
     if bytes > available {
@@ -38,6 +45,12 @@ pub(crate) fn allocate(
             free: available,
         });
     }
+    Ok(())
+}
+
+/// Gives every page its memory, in the order of first touch. There is [`room`].
+pub(crate) fn allocate(setup: &Setup, world: &mut World, placement: Placement) -> Option<Layout> {
+    let cache_node = cache_node(&world.hardware, placement);
     for (index, program) in setup.workload.programs.iter().enumerate() {
         let socket = world.sockets[index];
         let by_distance = world.hardware.by_distance(socket);
@@ -77,7 +90,7 @@ pub(crate) fn allocate(
         .iter()
         .map(|p| u64::from(p.pages))
         .sum();
-    Ok(cache_node.map(|node| Layout::new(node, world.memory.nodes[node].free, pages, setup.seed)))
+    cache_node.map(|node| Layout::new(node, world.memory.nodes[node].free, pages, setup.seed))
 }
 
 fn first_touch(world: &mut World, unit: u32, order: &[usize]) {

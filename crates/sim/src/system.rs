@@ -25,9 +25,6 @@ pub const SYSTEMS: &[&str] = &[
     "autonuma",
     "kernel-tiering",
     "tpp",
-    "autonuma",
-    "kernel-tiering",
-    "tpp",
     "memory-mode",
 ];
 

@@ -20,7 +20,14 @@ fn setup(size: &str, system: &str, engine: EngineKind) -> Setup {
     let machine = Machine::parse(text, Path::new("mtm-optane-4tier.toml")).expect("it is checked");
     let sizes = Sizes::paper()
         .with(&format!("working_set={size}"))
-        .expect("a setting");
+        .and_then(|sizes| {
+            sizes.with(if size == "300MiB" {
+                "hot=40MiB"
+            } else {
+                "hot=4GiB"
+            })
+        })
+        .expect("settings");
     let workload = Workload::named("gups", &sizes).expect("known");
     let mut setup = Setup::new(machine, workload);
     setup.system = system.to_owned();

@@ -11,20 +11,25 @@ mod files;
 mod print;
 mod work;
 
+use std::collections::BTreeMap;
 use std::num::NonZero;
 
 use terrace_claims::Finding;
 use terrace_claims::Judgement;
+use terrace_claims::Run;
 use terrace_claims::judge;
 
 use crate::Usage;
 use crate::args::ClaimsArgs;
 use files::Loaded;
+use work::Figures;
 
 /// A claim and what came of it.
 pub(crate) struct Judged {
     pub(crate) loaded: Loaded,
     pub(crate) judgement: Judgement,
+    /// All figures of its runs, by name; none if it was not run.
+    pub(crate) runs: BTreeMap<String, Figures>,
 }
 
 pub(crate) fn claims(args: &ClaimsArgs) -> anyhow::Result<u8> {
@@ -39,11 +44,16 @@ pub(crate) fn claims(args: &ClaimsArgs) -> anyhow::Result<u8> {
         .into_iter()
         .map(|loaded| {
             let claim = &loaded.claim;
+            let of = |run: &Run| Some((run.name.clone(), figures.get(&run.spec.key())?.clone()));
+            let runs: BTreeMap<_, _> = claim.runs.iter().filter_map(of).collect();
             let judgement = judge(claim, &loaded.missing, &|run, metric| {
-                let key = claim.run(run)?.spec.key();
-                figures.get(&key)?.get(metric).copied()
+                runs.get(run)?.get(metric).copied()
             });
-            Judged { loaded, judgement }
+            Judged {
+                loaded,
+                judgement,
+                runs,
+            }
         })
         .collect();
     if args.json {

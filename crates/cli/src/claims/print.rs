@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What came of the claims: a table for a terminal, one in Markdown, and JSON.
 
+use std::collections::BTreeMap;
+
 use comfy_table::ContentArrangement;
 use comfy_table::Table;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
@@ -12,6 +14,7 @@ use terrace_claims::Verdict;
 use terrace_claims::judge::describe;
 
 use super::Judged;
+use super::work::Figures;
 
 /// Columns of the table where there is no terminal to ask.
 const PLAIN_WIDTH: u16 = 160;
@@ -29,6 +32,7 @@ struct Row<'a> {
     finding: Finding,
     missing: &'a [String],
     checks: Vec<Check>,
+    runs: &'a BTreeMap<String, Figures>,
 }
 
 #[derive(Serialize)]
@@ -65,6 +69,7 @@ fn row(judged: &Judged) -> Row<'_> {
                 holds: check.holds,
             })
             .collect(),
+        runs: &judged.runs,
     }
 }
 

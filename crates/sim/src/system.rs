@@ -239,6 +239,7 @@ fn nomad_params(params: &mut Params<'_>) -> Result<nomad::Params, SimError> {
         )?,
         scan_period_min: params.time("scan_period_min", d.scan_period_min)?,
         scan_period_max: params.time("scan_period_max", d.scan_period_max)?,
+        scan_rate_max: params.number("scan_rate_max", d.scan_rate_max, u64::MAX)?,
         tick: params.time("tick", d.tick)?,
     })
 }

@@ -50,7 +50,9 @@ impl Nomad {
             };
             if meta.state == State::Pending {
                 self.counters.retries += 1;
-                self.pending.push(meta.idle_class, page);
+                if let Some(coldest) = self.pending.push(meta.idle_class, page) {
+                    set_state(&mut self.pages, coldest, State::Idle);
+                }
             }
         }
         while self.inflight < self.params.inflight_pages {

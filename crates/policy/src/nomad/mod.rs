@@ -31,6 +31,7 @@ use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::NodeMemory;
 use terrace_core::PageRef;
+use terrace_core::PageSize;
 use terrace_core::Tiers;
 
 use crate::Policy;
@@ -153,10 +154,18 @@ impl Nomad {
         if contended {
             self.request_inventory(now);
         }
+        self.scan.set_floor(self.shortest_pass());
         if let Some(action) = self.scan.tick(now, view) {
             self.victims.clear();
             self.actions.push_back(action);
         }
+    }
+
+    /// What the tracker needs for one pass over the memory that is known.
+    fn shortest_pass(&self) -> Nanos {
+        let bytes = u128::from(self.pages.bytes()) / 8 * u128::from(PageSize::Base4K.bytes());
+        let nanos = bytes * 1_000_000_000 / u128::from(self.params.scan_rate_max.max(1));
+        Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
     fn expire(&mut self, now: Nanos) {

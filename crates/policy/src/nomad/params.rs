@@ -46,6 +46,9 @@ pub struct Params {
     pub scan_period_min: Nanos,
     /// Longest scan pass.
     pub scan_period_max: Nanos,
+    /// Bytes a second that the tracker arms at most, which makes a pass over much memory longer than
+    /// asked for. The kernel: 256 MiB (`scan_size_mb`) every 100 ms.
+    pub scan_rate_max: u64,
     /// How often the policy looks after its queues.
     pub tick: Nanos,
 }
@@ -68,6 +71,7 @@ impl Default for Params {
             contended_rate_1024: 8,
             scan_period_min: Nanos::from_millis(1_000),
             scan_period_max: Nanos::from_secs(60),
+            scan_rate_max: 2560 << 20,
             tick: Nanos::from_millis(50),
         }
     }

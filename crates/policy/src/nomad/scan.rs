@@ -11,17 +11,23 @@ use terrace_core::Nanos;
 use crate::event::Action;
 use crate::event::ScanScope;
 
+/// A promotion is worth so many hint faults: a page comes back to the slow tier's latency at each
+/// access, its fault to the kernel once.
+const FAULTS_FOR_PROMOTION: u64 = 32;
+
 /// Decides scope and period of the scan.
 #[derive(Debug)]
 pub struct ScanControl {
     min: Nanos,
     max: Nanos,
     period: Nanos,
+    floor: Nanos,
     scope: ScanScope,
     scope_passes: u32,
     pass_start: Nanos,
     last_pass: Nanos,
     promoted: u64,
+    faults: u64,
     changed: bool,
 }
 
@@ -34,7 +40,7 @@ pub struct PassView {
     pub futile: bool,
     /// How many pages wait for promotion.
     pub pending: usize,
-    /// How many promoted pages make a short pass worth while.
+    /// How many promoted pages make a short pass worth while when the fast tier is full.
     pub worth: u64,
 }
 
@@ -46,19 +52,26 @@ impl ScanControl {
             min,
             max,
             period: min,
+            floor: Nanos::ZERO,
             scope: ScanScope::Slow,
             scope_passes: 0,
             pass_start: Nanos::ZERO,
             last_pass: Nanos::ZERO,
             promoted: 0,
+            faults: 0,
             changed: true,
         }
     }
 
     /// How long a pass takes now.
     #[must_use]
-    pub const fn period(&self) -> Nanos {
-        self.period
+    pub fn period(&self) -> Nanos {
+        self.period.max(self.floor)
+    }
+
+    /// No pass can be shorter than that: the tracker arms only so many bytes a second.
+    pub const fn set_floor(&mut self, floor: Nanos) {
+        self.floor = floor;
     }
 
     /// When the last complete pass began.
@@ -78,9 +91,14 @@ impl ScanControl {
         self.promoted += 1;
     }
 
+    /// A slow page faulted: this pass cost something.
+    pub const fn faulted(&mut self) {
+        self.faults += 1;
+    }
+
     /// At a tick: reconsiders once a pass.
     pub fn tick(&mut self, now: Nanos, view: PassView) -> Option<Action> {
-        if now.since(self.pass_start) >= self.period {
+        if now.since(self.pass_start) >= self.period() {
             self.last_pass = self.pass_start;
             self.pass_start = now;
             self.pass_ended(view);
@@ -103,10 +121,17 @@ impl ScanControl {
             self.scope_passes = 0;
             self.changed = true;
         }
-        let busy = self.promoted > view.worth || (view.pending > 0 && !view.contended);
+        // With room, what a pass costs is its faults: so many for a promotion are worth it.
+        let worth = if view.contended {
+            view.worth
+        } else {
+            (self.faults / FAULTS_FOR_PROMOTION).max(16).min(view.worth)
+        };
+        let busy = self.promoted > worth || (view.pending > 0 && !view.contended);
         self.promoted = 0;
+        self.faults = 0;
         let period = if view.futile || !busy {
-            Nanos((self.period.0 * 2).min(self.max.0))
+            Nanos((self.period().0 * 2).min(self.max.0)).max(self.min)
         } else {
             self.min
         };
@@ -140,6 +165,9 @@ mod tests {
         for _ in 0..11 {
             scan.promoted();
         }
+        for _ in 0..11 * FAULTS_FOR_PROMOTION {
+            scan.faulted();
+        }
         now = now + Nanos::from_secs(8);
         let action = scan.tick(now, QUIET);
         assert_eq!(
@@ -149,6 +177,24 @@ mod tests {
                 period: Nanos::from_secs(1)
             })
         );
+    }
+
+    #[test]
+    fn a_pass_takes_as_long_as_the_tracker_needs() {
+        let mut scan = ScanControl::new(Nanos::from_secs(1), Nanos::from_secs(8));
+        scan.set_floor(Nanos::from_secs(100));
+        assert_eq!(scan.period(), Nanos::from_secs(100));
+        let busy = PassView {
+            pending: 1,
+            ..QUIET
+        };
+        for second in 1..100 {
+            let _ = scan.tick(Nanos::from_secs(second), busy);
+            assert_eq!(scan.last_pass(), Nanos::ZERO);
+        }
+        let _ = scan.tick(Nanos::from_secs(101), busy);
+        let _ = scan.tick(Nanos::from_secs(202), busy);
+        assert_eq!(scan.last_pass(), Nanos::from_secs(101));
     }
 
     #[test]

@@ -13,6 +13,7 @@
 
 pub mod control;
 pub mod cpu;
+mod footprint;
 pub mod inventory;
 pub mod links;
 pub mod machine;

@@ -38,6 +38,7 @@ use terrace_track::Tracker;
 
 use crate::control;
 use crate::control::Control;
+use crate::footprint;
 use crate::inventory::Inventory;
 use crate::links::AgentSocket;
 use crate::machine::LinuxMachine;
@@ -147,7 +148,7 @@ impl Session {
         let active = policy.name() != "none" && setting.tiers.count() > 1;
         let (mut tracker, mut scanner) = (None, None);
         if active {
-            match Self::open_tracking() {
+            match Self::open_tracking(&setting.tiers) {
                 Ok((t, s)) => (tracker, scanner) = (Some(t), Some(s)),
                 Err(error) => setting.limits.push(format!(
                     "no hint faults, nothing will be promoted: {error:#}"
@@ -175,8 +176,10 @@ impl Session {
         })
     }
 
-    fn open_tracking() -> anyhow::Result<(HintFaultTracker, Scanner)> {
-        let tracker = HintFaultTracker::open(HintFaultTrackerConfig::default())?;
+    fn open_tracking(tiers: &Tiers) -> anyhow::Result<(HintFaultTracker, Scanner)> {
+        let mut config = HintFaultTrackerConfig::default();
+        config.source.ring_bytes = footprint::ring_bytes(tiers, config.source.ring_bytes);
+        let tracker = HintFaultTracker::open(config)?;
         let scanner = Scanner::open()?;
         Ok((tracker, scanner))
     }
@@ -187,6 +190,7 @@ impl Session {
             Target::Running(pid) => {
                 let process =
                     PidFd::open(pid).with_context(|| format!("Cannot attach to process {pid}"))?;
+                footprint::live_in_the_slow_tier(&self.setting.tiers);
                 self.add(pid);
                 self.wait_loop(signals, &process)?;
                 Ok(0)
@@ -200,6 +204,7 @@ impl Session {
                     .as_deref()
                     .zip(self.socket.as_ref().map(AgentSocket::path));
                 let mut child = program::start(&argv, agent)?;
+                footprint::live_in_the_slow_tier(&self.setting.tiers);
                 let pid = Pid(child.id());
                 let process = PidFd::open(pid).context("Cannot watch the program")?;
                 self.add(pid);

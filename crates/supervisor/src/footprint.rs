@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What Terrace itself takes of the fast tier: as little as it can.
+
+use terrace_core::Tiers;
+use terrace_sys::mempolicy;
+use terrace_sys::mempolicy::Policy;
+
+/// A fast node spends one byte in so many on the ring of hint faults, which the kernel allocates.
+const RING_SHARE: u64 = 64;
+const RING_BYTES_MIN: u32 = 2 << 20;
+
+/// Size of the ring of hint faults: 1/64 of the smallest fast node, between 2 MiB (some 37,000
+/// records) and `most`.
+#[must_use]
+pub fn ring_bytes(tiers: &Tiers, most: u32) -> u32 {
+    let top = tiers.nodes().iter().filter(|node| tiers.is_top(node.id));
+    let smallest = top.map(|node| node.capacity_bytes).min().unwrap_or(0);
+    u32::try_from(smallest / RING_SHARE)
+        .unwrap_or(most)
+        .clamp(RING_BYTES_MIN.min(most), most)
+}
+
+/// From now on this thread, and those it starts, take memory from the slowest node while it has
+/// some. To be called when the program has been started: it would inherit this.
+pub fn live_in_the_slow_tier(tiers: &Tiers) {
+    let Some(slowest) = tiers.nodes().last().filter(|_| tiers.count() > 1) else {
+        return;
+    };
+    if let Err(error) = mempolicy::set_mempolicy(&Policy::Preferred(slowest.id)) {
+        tracing::warn!("Terrace's own memory stays where it is: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use terrace_core::NodeId;
+    use terrace_core::NodeInfo;
+    use terrace_core::TierId;
+
+    use super::*;
+
+    fn tiers(fast: u64) -> Tiers {
+        let node = |id: u16, capacity_bytes| NodeInfo {
+            id: NodeId(id),
+            tier: TierId(id),
+            capacity_bytes,
+            cpus: Vec::new(),
+            read_latency_ns: None,
+            write_latency_ns: None,
+            read_bandwidth_mbps: None,
+        };
+        Tiers::new(vec![node(0, fast), node(1, 1 << 40)])
+    }
+
+    #[test]
+    fn the_ring_is_a_small_share_of_the_fast_node() {
+        assert_eq!(ring_bytes(&tiers(512 << 20), 16 << 20), 8 << 20);
+        assert_eq!(ring_bytes(&tiers(64 << 20), 16 << 20), 2 << 20);
+        assert_eq!(ring_bytes(&tiers(64 << 30), 16 << 20), 16 << 20);
+    }
+}

@@ -7,9 +7,10 @@
  * than in reality, and must not be slowed again.
  *
  * A magic instruction is `nopl disp32(%rax,%rax,1)` (0f 1f 84 00 disp32), which does nothing on
- * any processor. The displacement says what is asked: start watching, stop, or write a mark whose
- * text is at %rax, %rdx bytes long. Starting and stopping throw away all translated code, so that
- * nothing of the plugin is in the guest's way while it is off.
+ * any processor. The displacement says what is asked: start watching, stop, write a mark whose text
+ * is at %rax, %rdx bytes long, or leave alone user code that lies there (a client's, which stands
+ * for another machine; before the start only). Starting and stopping throw away all translated code,
+ * so that nothing of the plugin is in the guest's way while it is off.
  */
 #include "model.h"
 
@@ -18,7 +19,9 @@
 #define MAGIC_START 0x7e55ace1u
 #define MAGIC_STOP 0x7e55ace2u
 #define MAGIC_MARK 0x7e55ace3u
+#define MAGIC_CLIENT 0x7e55ace4u
 #define MARK_BYTES 240
+#define CLIENT_RANGES 32
 
 /* Debian's x86-64 direct map with four-level paging and no randomisation (nokaslr, la57=off). */
 #define DIRECT_MAP 0xffff888000000000ull
@@ -30,6 +33,12 @@ PLUGIN_EXPORT int qemu_plugin_version = PLUGIN_API_VERSION;
 bool watching;
 static bool wanted;
 static qemu_plugin_id_t self;
+
+/* Code of clients: written before the start by one vCPU, read by all after it. */
+static struct {
+	uint64_t start, length;
+} clients[CLIENT_RANGES];
+static unsigned int n_clients;
 
 static void install(qemu_plugin_id_t id);
 
@@ -208,6 +217,32 @@ static void magic_mark(unsigned int cpu, void *unused)
 	report_mark(name);
 }
 
+static void magic_client(unsigned int cpu, void *unused)
+{
+	static __thread GByteArray *buf;
+
+	(void)unused;
+	if (!buf)
+		buf = g_byte_array_new();
+	find_registers(&vcpus[cpu]);
+	if (watching || n_clients == CLIENT_RANGES) {
+		report_mark("client:refused");
+		return;
+	}
+	clients[n_clients].start = read_register(vcpus[cpu].rax, buf);
+	clients[n_clients].length = read_register(vcpus[cpu].rdx, buf);
+	n_clients++;
+}
+
+static bool is_client(uint64_t vaddr)
+{
+	for (unsigned int i = 0; i < n_clients; i++) {
+		if (vaddr - clients[i].start < clients[i].length)
+			return true;
+	}
+	return false;
+}
+
 static void steer(struct qemu_plugin_insn *insn, const uint8_t *bytes)
 {
 	static const uint8_t prefix[4] = { 0x0f, 0x1f, 0x84, 0x00 };
@@ -222,6 +257,8 @@ static void steer(struct qemu_plugin_insn *insn, const uint8_t *bytes)
 		qemu_plugin_register_vcpu_insn_exec_cb(insn, magic_watch, CB_NO_REGS, NULL);
 	else if (what == MAGIC_MARK)
 		qemu_plugin_register_vcpu_insn_exec_cb(insn, magic_mark, CB_R_REGS, NULL);
+	else if (what == MAGIC_CLIENT)
+		qemu_plugin_register_vcpu_insn_exec_cb(insn, magic_client, CB_R_REGS, NULL);
 }
 
 static void on_translate(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
@@ -242,7 +279,7 @@ static void on_translate(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 		if (user) {
 			if (length == 8)
 				steer(insn, bytes);
-			if (watching)
+			if (watching && !is_client(qemu_plugin_insn_vaddr(insn)))
 				qemu_plugin_register_vcpu_mem_cb(insn, user_access, CB_NO_REGS,
 								 MEM_RW, NULL);
 			continue;

@@ -1,35 +1,56 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The load of the workload `redis`: half GET, half SET, keys zipfian, by resp-benchmark (PyPI).
 
-Says "ready", then waits for a line "KEYS SECONDS" on standard input. Popular keys lie anywhere in
-the key space, as with YCSB's hashed keys: a multiplication by a prime, modulo the number of keys.
-A value is the key and six digits of its own, repeated up to 1,000 bytes, so that a checker can tell
-a value that belongs to its key from any other, and one in one piece from one of two halves.
+Says "ready", then waits for a line "KEYS SECONDS" on standard input. What makes a command has to be
+cheap, or the server waits for its load and memory does not matter: one random number (a linear
+congruential step) chooses the rank, another the operation and the value.
+
+Ranks are zipfian (0.99, YCSB's) in 1,024 steps of equal probability, uniform within a step. Popular
+keys lie anywhere in the key space, as with YCSB's hashed keys: a multiplication by a prime, modulo
+the number of keys. A value is its key, a number below 64, and the letter of that number, repeated: a
+checker can tell a value that belongs to its key from any other, and one in one piece from one of two
+halves.
 """
 import sys
 
 from resp_benchmark import Benchmark
 
 LUA = """
-local rank = bench.key(%d, "zipfian", "key")
-local digits = bench.rand(900000)
-local coin = bench.rand(2)
+local keys = %d
+local first, width = {}, {}
+local span = keys ^ 0.01 - 1
+for i = 0, 1024 do first[i] = math.floor((span * i / 1024 + 1) ^ 100) end
+for i = 0, 1023 do width[i] = math.max(first[i + 1] - first[i], 1) end
+local high, low, short, tail = {}, {}, {}, {}
+for i = 0, keys // 1000 do high[i] = "key:" .. i end
+for i = 0, 999 do low[i], short[i] = string.format("%%03d", i), "key:" .. i end
+for i = 0, 63 do tail[i] = ":" .. i .. ";" .. string.rep(string.char(48 + i), %d) end
+local seed = bench.rand(1 << 30)
+local state = seed() << 30 | seed()
+local get, set = { "GET", "" }, { "SET", "", "" }
 function generate()
-    local key = string.format("key:%%d", rank() * 2654435761 %% %d)
-    if coin() == 0 then return { "GET", key } end
-    local token = key .. ":" .. (digits() + 100000) .. ";"
-    return { "SET", key, string.sub(string.rep(token, 100), 1, 1000) }
+    state = state * 6364136223846793005 + 1442695040888963407
+    local step = state >> 54
+    local rank = first[step] + (state >> 24 & 0x3fffffff) %% width[step]
+    local index = rank * 2654435761 %% keys
+    local key = index > 999 and high[index // 1000] .. low[index %% 1000] or short[index]
+    if state & 0x800000 == 0 then
+        get[2] = key
+        return get
+    end
+    set[2], set[3] = key, key .. tail[state >> 16 & 63]
+    return set
 end
 """
 
 load = Benchmark(host="127.0.0.1", port=7777, cores=sys.argv[1])
 print("ready", flush=True)
-keys, seconds = (int(word) for word in sys.stdin.readline().split())
+keys, seconds, letters = (int(word) for word in sys.stdin.readline().split())
 load.bench(
-    command=LUA % (keys, keys),
+    command=LUA % (keys, letters),
     use_lua=True,
     connections=4,
-    pipeline=32,
+    pipeline=128,
     seconds=seconds,
     quiet=True,
 )

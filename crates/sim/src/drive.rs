@@ -23,6 +23,7 @@ use crate::outcome::NodeAccesses;
 use crate::outcome::Point;
 use crate::outcome::ProgramOutcome;
 use crate::placement;
+use crate::quality::Watch;
 use crate::rate::Rate;
 use crate::space::Space;
 use crate::system;
@@ -37,6 +38,8 @@ const EXACT_STEP_NS: u64 = 1_000_000;
 /// As the supervisor samples (`memory_interval`).
 const MEMORY_NS: u64 = 200_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
+/// Pages up to which the placement is judged: it takes the shares of all once more.
+const WATCHED_MAX: u32 = 1 << 24;
 
 struct Run<'a> {
     setup: &'a Setup,
@@ -54,6 +57,8 @@ struct Run<'a> {
     series: Vec<Point>,
     before: Before,
     metadata: u64,
+    /// Judges the placement; not in memory mode, nor for huge memories.
+    watch: Option<Watch>,
 }
 
 /// Counters at the last point of the series.
@@ -177,8 +182,11 @@ impl<'a> Run<'a> {
             EngineKind::Exact => EXACT_STEP_NS,
             EngineKind::Rate => STEP_NS,
         };
+        let judged = placement != Placement::Cache && world.space.units() <= WATCHED_MAX;
+        let watch = judged.then(|| Watch::new(setup, &world));
         Ok(Self {
             setup,
+            watch,
             world,
             engine: Engine::new(wrap(policy)),
             clock,
@@ -339,6 +347,11 @@ impl<'a> Run<'a> {
             stall_share: ratio(now.stall - before.stall, now.threads - before.threads),
             migrating: moved as f64 / span > pages / 10_000.0,
         });
+        if let Some(watch) = &mut self.watch
+            && watch.due(now.t)
+        {
+            watch.look(self.setup, &self.world, &self.phases, &self.clock.rates());
+        }
         let counters = self.engine.policy().counters();
         let metadata = counters.iter().find(|(name, _)| *name == "metadata_bytes");
         self.metadata = self.metadata.max(metadata.map_or(0, |(_, bytes)| *bytes));
@@ -347,6 +360,11 @@ impl<'a> Run<'a> {
     fn outcome(mut self) -> Outcome {
         let (setup, world) = (self.setup, &self.world);
         let totals = &world.totals;
+        let promoted = self.engine.stats().promoted_pages;
+        let quality = self
+            .watch
+            .as_ref()
+            .and_then(|watch| watch.finish(setup, world, &self.phases, promoted));
         let stats = self.engine.stats_mut();
         stats.write_protect_faults = totals.write_protect_faults;
         let seconds = Nanos(world.now).as_secs_f64();
@@ -384,12 +402,7 @@ impl<'a> Run<'a> {
             engine: setup.engine,
             seed: setup.seed,
             seconds,
-            base_pages: setup
-                .workload
-                .programs
-                .iter()
-                .map(|p| u64::from(p.pages))
-                .sum(),
+            base_pages: setup.workload.bytes() >> 12,
             programs: programs.collect(),
             nodes: nodes.collect(),
             series: std::mem::take(&mut self.series),
@@ -410,7 +423,7 @@ impl<'a> Run<'a> {
             simulator_bytes: self.clock.bytes()
                 + (world.state.len() * 2 + world.armed_at.len() * 4 + world.shadow_on.len()) as u64,
             oracle_ops_per_s: None,
-            quality: None,
+            quality,
         }
     }
 }

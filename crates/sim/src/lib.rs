@@ -14,7 +14,8 @@
 //! * The machine: [`hardware`], [`contention`], [`memory`], [`space`], [`cache`].
 //! * What happens: [`world`], [`mover`], [`scanner`], [`exact`], [`rate`], [`truth`],
 //!   [`placement`], [`drive`].
-//! * [`baseline`]: what presets are compared with.
+//! * [`baseline`]: what presets are compared with. [`profiling`]: how well trackers see;
+//!   [`quality`]: how well a system's placement fits.
 //!
 //! No clock, no thread, no file.
 #![forbid(unsafe_code)]
@@ -32,6 +33,8 @@ mod memory;
 mod mover;
 pub mod outcome;
 mod placement;
+pub mod profiling;
+pub mod quality;
 mod rate;
 mod scanner;
 pub mod setup;

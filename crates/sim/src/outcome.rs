@@ -55,17 +55,17 @@ pub struct ProgramOutcome {
     pub fast_access_ratio: f64,
 }
 
-/// How well a tracker knew the hot set, averaged over time; filled in by those who judge trackers.
+/// How well the placement matched the hot set; see [`crate::quality`] for what is hot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Quality {
-    /// Of the hot set, how much was known.
+    /// Of the accesses to hot pages, how many the fast tier served.
     pub recall: f64,
-    /// Of what was taken for hot, how much was.
+    /// Of the accesses that the fast tier served, how many were to hot pages.
     pub precision: f64,
     /// Their harmonic mean.
     pub f1: f64,
-    /// Promoted pages that were hot, of all promoted (Chrono 2.4).
-    pub page_promotion_ratio: f64,
+    /// Promotions per page that was accessed on a slow node; none if no page was.
+    pub page_promotion_ratio: Option<f64>,
 }
 
 /// Everything about one run.
@@ -117,7 +117,7 @@ pub struct Outcome {
     pub simulator_bytes: u64,
     /// Throughput of `oracle` in the same set-up, if that was run too.
     pub oracle_ops_per_s: Option<f64>,
-    /// If the tracker was judged.
+    /// Not for memory mode, nor beyond 16 million pages, nor where all pages are visited alike.
     pub quality: Option<Quality>,
 }
 
@@ -189,15 +189,18 @@ impl Outcome {
             "inaccessible_p99_ns",
             "ns a migrated page was inaccessible, 99th percentile",
         ),
-        ("recall", "of the hot set, the share that the tracker knew"),
+        (
+            "recall",
+            "of the accesses to hot pages, the share served by the fast tier, last third",
+        ),
         (
             "precision",
-            "of what the tracker took for hot, the share that was",
+            "of the accesses served by the fast tier, the share to hot pages, last third",
         ),
         ("f1", "harmonic mean of recall and precision"),
         (
             "page_promotion_ratio",
-            "promoted pages that were hot, of all promoted",
+            "promotions per page that was accessed on a slow tier",
         ),
         (
             "seconds_to_90pct",
@@ -256,7 +259,7 @@ impl Outcome {
             "recall" => self.quality?.recall,
             "precision" => self.quality?.precision,
             "f1" => self.quality?.f1,
-            "page_promotion_ratio" => self.quality?.page_promotion_ratio,
+            "page_promotion_ratio" => self.quality?.page_promotion_ratio?,
             "seconds_to_90pct" => self.seconds_to_90pct()?,
             "of_oracle" => self.ops_per_s() / self.oracle_ops_per_s?,
             "metadata_bytes_per_page" => real(self.metadata_bytes) / real(self.base_pages),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command line as it was typed. No system call here; `run.rs` and its siblings resolve it.
 
+mod sim;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -8,6 +10,12 @@ use clap::Args;
 use clap::Parser;
 use clap::Subcommand;
 use terrace_core::parse_bytes;
+
+pub(crate) use sim::CompareArgs;
+pub(crate) use sim::ProfileArgs;
+pub(crate) use sim::SimArgs;
+pub(crate) use sim::SimCli;
+pub(crate) use sim::SimCommand;
 
 /// Transparent memory tiering: keep the pages that matter in the fast tier.
 #[derive(Debug, Parser)]
@@ -41,7 +49,7 @@ pub(crate) enum Command {
     /// Run a benchmark workload in this process.
     Bench(BenchArgs),
     /// Simulate a policy on a described machine.
-    Sim(SimArgs),
+    Sim(Box<SimCli>),
     /// Check the papers' claims in the simulator.
     Claims(ClaimsArgs),
 }
@@ -96,7 +104,7 @@ pub(crate) struct AttachArgs {
     pub(crate) pid: u32,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct JsonArgs {
     /// Print JSON.
     #[arg(long)]
@@ -158,55 +166,4 @@ pub(crate) struct ClaimsArgs {
     /// The claims' folder; machine files are named relative to the folder it is in.
     #[arg(value_name = "DIR", default_value = "claims")]
     pub(crate) directory: PathBuf,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct SimArgs {
-    /// Machine file.
-    #[arg(long, value_name = "FILE", default_value = "machines/cxl-2tier.toml")]
-    pub(crate) machine: PathBuf,
-    /// What runs; `terrace bench --help` lists the names.
-    #[arg(long, value_name = "NAME", default_value = "gups")]
-    pub(crate) workload: String,
-    /// A parameter of the workload, e.g. working_set=32GiB.
-    #[arg(long, value_name = "NAME=VALUE")]
-    pub(crate) size: Vec<String>,
-    /// The workload in its paper's size, also with --fast-free.
-    #[arg(long)]
-    pub(crate) paper_sizes: bool,
-    /// Preset or baseline: none, nomad, random, oracle, autonuma, kernel-tiering, tpp, memory-mode.
-    #[arg(long, value_name = "NAME", default_value = "nomad")]
-    pub(crate) policy: String,
-    /// A parameter of the policy, e.g. hysteresis=2 or scan_period_min=500ms.
-    #[arg(long, value_name = "NAME=VALUE")]
-    pub(crate) param: Vec<String>,
-    /// Simulated seconds.
-    #[arg(long, default_value_t = 60.0, value_name = "S")]
-    pub(crate) seconds: f64,
-    /// Same seed, same result.
-    #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Play every visit (exact), or draw from the pages' rates (rate).
-    #[arg(long, default_value = "rate", value_parser = ["exact", "rate"])]
-    pub(crate) engine: String,
-    /// Costs, as TOML or as `terrace bench primitives --json` wrote them.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) costs: Option<PathBuf>,
-    /// Size of the fastest node; the workload is sized in proportion.
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub(crate) fast_free: Option<u64>,
-    /// What memory is mapped with.
-    #[arg(long, default_value = "4k", value_parser = ["4k", "2m", "1g"])]
-    pub(crate) page_size: String,
-    /// The machine as the lab emulates it, with the lab's costs.
-    #[arg(long)]
-    pub(crate) lab: bool,
-    /// No last-level cache.
-    #[arg(long)]
-    pub(crate) no_cache: bool,
-    /// Do not run the oracle for comparison.
-    #[arg(long)]
-    pub(crate) no_oracle: bool,
-    #[command(flatten)]
-    pub(crate) json: JsonArgs,
 }

@@ -6,7 +6,9 @@
 mod args;
 mod bench;
 mod claims;
+mod compare;
 mod doctor;
+mod profile;
 mod run;
 mod sim;
 mod status;
@@ -18,6 +20,7 @@ use clap::Parser;
 
 use args::Cli;
 use args::Command;
+use args::SimCommand;
 
 /// An error that is the user's to mend: exit code 2, nothing was changed.
 #[derive(Debug)]
@@ -49,7 +52,11 @@ fn main() -> ExitCode {
         Command::Tiers(args) => tiers::tiers(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Bench(args) => bench::bench(&args),
-        Command::Sim(args) => sim::sim(&args),
+        Command::Sim(args) => match args.command {
+            None => sim::sim(&args.run),
+            Some(SimCommand::Compare(args)) => compare::compare(&args),
+            Some(SimCommand::Profile(args)) => profile::profile(&args),
+        },
         Command::Claims(args) => claims::claims(&args),
     };
     match done {

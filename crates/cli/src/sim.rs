@@ -47,12 +47,23 @@ pub(crate) fn sim(args: &SimArgs) -> anyhow::Result<u8> {
 }
 
 /// What was typed as a set-up; every mistake is the user's.
-fn setup(args: &SimArgs) -> anyhow::Result<Setup> {
+pub(crate) fn setup(args: &SimArgs) -> anyhow::Result<Setup> {
     let usage = |text: String| anyhow::Error::from(Usage(text));
     let machine = Machine::load(&args.machine).map_err(|e| usage(e.to_string()))?;
     let mut free = BTreeMap::new();
     if let Some(bytes) = args.fast_free {
-        free.insert(machine.ranking(0)[0], bytes);
+        let node = machine.ranking(0)[0];
+        if bytes > machine.nodes[node].bytes {
+            // Before a workload is made in proportion to it.
+            let error = terrace_sim::SimError::Free {
+                machine: machine.name.clone(),
+                node,
+                bytes: machine.nodes[node].bytes,
+                free: bytes,
+            };
+            return Err(usage(error.to_string()));
+        }
+        free.insert(node, bytes);
     }
     let mut sizes = match (args.paper_sizes, args.fast_free) {
         (false, Some(bytes)) => Sizes::fast_free(bytes),
@@ -264,9 +275,13 @@ fn grouped(number: f64) -> String {
 
 /// A line of at most 60 blocks, from 0 to the greatest value.
 fn spark(values: &[f64]) -> String {
+    spark_of(values, values.iter().copied().fold(0.0, f64::max), 60)
+}
+
+/// A line of at most `width` blocks, from 0 to `most`.
+pub(crate) fn spark_of(values: &[f64], most: f64, width: usize) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    let most = values.iter().copied().fold(0.0, f64::max);
-    let width = values.len().min(60);
+    let width = values.len().min(width);
     (0..width)
         .map(|column| {
             let part = &values[values.len() * column / width..values.len() * (column + 1) / width];

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `terrace sim`, `terrace sim compare` and `terrace sim profile` as they were typed.
+
+use std::num::NonZero;
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::Subcommand;
+use terrace_core::parse_bytes;
+
+use super::JsonArgs;
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct SimCli {
+    #[command(subcommand)]
+    pub(crate) command: Option<SimCommand>,
+    #[command(flatten)]
+    pub(crate) run: SimArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SimCommand {
+    /// Simulate a matrix of machines, workloads and policies; write tables and a page with plots.
+    Compare(CompareArgs),
+    /// Judge trackers: how much of the hot set each knows, at a given overhead.
+    Profile(ProfileArgs),
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SimArgs {
+    /// Machine file.
+    #[arg(long, value_name = "FILE", default_value = "machines/cxl-2tier.toml")]
+    pub(crate) machine: PathBuf,
+    /// What runs; `terrace bench --help` lists the names.
+    #[arg(long, value_name = "NAME", default_value = "gups")]
+    pub(crate) workload: String,
+    /// A parameter of the workload, e.g. working_set=32GiB.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) size: Vec<String>,
+    /// The workload in its paper's size, also with --fast-free.
+    #[arg(long)]
+    pub(crate) paper_sizes: bool,
+    /// Preset or baseline: none, nomad, random, oracle, autonuma, kernel-tiering, tpp, memory-mode.
+    #[arg(long, value_name = "NAME", default_value = "nomad")]
+    pub(crate) policy: String,
+    /// A parameter of the policy, e.g. hysteresis=2 or scan_period_min=500ms.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) param: Vec<String>,
+    /// Simulated seconds.
+    #[arg(long, default_value_t = 60.0, value_name = "S")]
+    pub(crate) seconds: f64,
+    /// Same seed, same result.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Play every visit (exact), or draw from the pages' rates (rate).
+    #[arg(long, default_value = "rate", value_parser = ["exact", "rate"])]
+    pub(crate) engine: String,
+    /// Costs, as TOML or as `terrace bench primitives --json` wrote them.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) costs: Option<PathBuf>,
+    /// Size of the fastest node; the workload is sized in proportion.
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(crate) fast_free: Option<u64>,
+    /// What memory is mapped with.
+    #[arg(long, default_value = "4k", value_parser = ["4k", "2m", "1g"])]
+    pub(crate) page_size: String,
+    /// The machine as the lab emulates it, with the lab's costs.
+    #[arg(long)]
+    pub(crate) lab: bool,
+    /// No last-level cache.
+    #[arg(long)]
+    pub(crate) no_cache: bool,
+    /// Do not run the oracle for comparison.
+    #[arg(long)]
+    pub(crate) no_oracle: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompareArgs {
+    /// Machine files.
+    #[arg(long, value_name = "FILES", value_delimiter = ',', required = true)]
+    pub(crate) machines: Vec<PathBuf>,
+    /// What runs; `terrace bench --help` lists the names.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', required = true)]
+    pub(crate) workloads: Vec<String>,
+    /// Presets and baselines.
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "none,kernel-tiering,tpp,nomad,oracle"
+    )]
+    pub(crate) policies: Vec<String>,
+    /// Sizes of the fastest node; the workloads are sized in proportion.
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse_bytes)]
+    pub(crate) fast_free: Vec<u64>,
+    /// What memory is mapped with: 4k, 2m, 1g.
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "4k",
+        value_parser = ["4k", "2m", "1g"])]
+    pub(crate) page_size: Vec<String>,
+    /// A parameter of the workloads, e.g. working_set=32GiB.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) size: Vec<String>,
+    /// The workloads in their papers' sizes, also with --fast-free.
+    #[arg(long)]
+    pub(crate) paper_sizes: bool,
+    /// Simulated seconds of each run.
+    #[arg(long, default_value_t = 60.0, value_name = "S")]
+    pub(crate) seconds: f64,
+    /// Same seed, same result.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Play every visit (exact), or draw from the pages' rates (rate).
+    #[arg(long, default_value = "rate", value_parser = ["exact", "rate"])]
+    pub(crate) engine: String,
+    /// Costs, as TOML or as `terrace bench primitives --json` wrote them.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) costs: Option<PathBuf>,
+    /// The machines as the lab emulates them, with the lab's costs.
+    #[arg(long)]
+    pub(crate) lab: bool,
+    /// No last-level cache.
+    #[arg(long)]
+    pub(crate) no_cache: bool,
+    /// Simulations at a time; as many as there are processors if not given.
+    #[arg(long, value_name = "N")]
+    pub(crate) jobs: Option<NonZero<usize>>,
+    /// Where results.json, results.csv and index.html go. Finished runs are kept in its runs/: an
+    /// interrupted matrix goes on from there.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProfileArgs {
+    /// Machine file.
+    #[arg(long, value_name = "FILE", default_value = "machines/cxl-2tier.toml")]
+    pub(crate) machine: PathBuf,
+    /// What runs; `terrace bench --help` lists the names.
+    #[arg(long, value_name = "NAME", default_value = "gups")]
+    pub(crate) workload: String,
+    /// A parameter of the workload, e.g. working_set=32GiB.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) size: Vec<String>,
+    /// hint-faults, hint-faults-mru, pmu, accessed-bits, damon, thermostat; ideal and random to compare.
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "hint-faults,hint-faults-mru,pmu,accessed-bits,damon,thermostat"
+    )]
+    pub(crate) trackers: Vec<String>,
+    /// What each tracker may take, of one processor's time.
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = percent)]
+    pub(crate) overhead: f64,
+    /// Most of the memory that counts as hot.
+    #[arg(long, value_name = "PERCENT", default_value = "20%", value_parser = percent)]
+    pub(crate) hot: f64,
+    /// Simulated seconds.
+    #[arg(long, default_value_t = 60.0, value_name = "S")]
+    pub(crate) seconds: f64,
+    /// Same seed, same result.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Costs, as TOML or as `terrace bench primitives --json` wrote them.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) costs: Option<PathBuf>,
+    /// Size of the fastest node; the workload is sized in proportion.
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(crate) fast_free: Option<u64>,
+    /// What memory is mapped with.
+    #[arg(long, default_value = "4k", value_parser = ["4k", "2m", "1g"])]
+    pub(crate) page_size: String,
+    #[command(flatten)]
+    pub(crate) json: JsonArgs,
+}
+
+/// `5%` as 0.05.
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.trim().trim_end_matches('%').trim().parse::<f64>();
+    let number = number.ok().filter(|n| *n > 0.0 && *n <= 100.0);
+    let number = number.ok_or_else(|| format!("'{text}' is no percentage; write e.g. 5%"))?;
+    Ok(number / 100.0)
+}

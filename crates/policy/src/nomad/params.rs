@@ -63,7 +63,7 @@ impl Default for Params {
             pcq_bytes: 32 << 20,
             mpq_bytes: 32 << 20,
             reference_passes: 3,
-            eager_idle: Nanos::from_millis(1_000),
+            eager_idle: Nanos::from_millis(2_000),
             shadow_written: false,
             inflight_pages: 512,
             headroom_1024: 16,

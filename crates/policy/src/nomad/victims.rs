@@ -75,7 +75,7 @@ struct List {
     node: NodeId,
     queue: VecDeque<PageRef>,
     made: Option<Nanos>,
-    /// The search stopped for its bound of work.
+    /// The search stopped for its bound of work or of places: there is more to find.
     unfinished: bool,
 }
 
@@ -201,6 +201,8 @@ impl List {
         }
         self.unfinished = count < ENOUGH && next.is_some();
         self.take_from(&chunks, floor, now, pass, pages);
+        // A full list is no reason to wait when it has been used up: there are more like these.
+        self.unfinished |= self.queue.len() == ENOUGH;
     }
 
     fn take_from(

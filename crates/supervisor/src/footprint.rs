@@ -12,7 +12,7 @@ const RING_BYTES_MIN: u32 = 2 << 20;
 /// Size of the ring of hint faults: 1/64 of the smallest fast node, between 2 MiB (some 37,000
 /// records) and `most`.
 #[must_use]
-pub fn ring_bytes(tiers: &Tiers, most: u32) -> u32 {
+pub(crate) fn ring_bytes(tiers: &Tiers, most: u32) -> u32 {
     let top = tiers.nodes().iter().filter(|node| tiers.is_top(node.id));
     let smallest = top.map(|node| node.capacity_bytes).min().unwrap_or(0);
     u32::try_from(smallest / RING_SHARE)
@@ -22,7 +22,7 @@ pub fn ring_bytes(tiers: &Tiers, most: u32) -> u32 {
 
 /// From now on this thread, and those it starts, take memory from the slowest node while it has
 /// some. To be called when the program has been started: it would inherit this.
-pub fn live_in_the_slow_tier(tiers: &Tiers) {
+pub(crate) fn live_in_the_slow_tier(tiers: &Tiers) {
     let Some(slowest) = tiers.nodes().last().filter(|_| tiers.count() > 1) else {
         return;
     };

@@ -42,9 +42,6 @@ use load::processor_time;
 
 const SOCKET: &str = "/run/terrace-redis.sock";
 const SERVER: &str = "/usr/bin/redis-server";
-/// What the oracle leaves free on the fast node for everybody else than the server.
-const ORACLE_RESERVE_BYTES: usize = load::GROWS_BY_BYTES as usize;
-
 /// Runs the workload in the guest, from an empty machine to the check of the data set.
 ///
 /// # Errors
@@ -61,7 +58,7 @@ pub(super) fn run(setting: &Setting, steering: &Steering) -> anyhow::Result<()> 
     let keys = data::keys_for(fast_free);
     note("load generator ready".to_owned());
 
-    let reserve = (setting.system == System::Oracle).then(|| vec![1u8; ORACLE_RESERVE_BYTES]);
+    let reserve = (setting.system == System::Oracle).then(oracle_reserve);
     let mut server = start_server(steering)?;
     let mut client = connect(&mut server)?;
     data::preload(&mut client, keys)?;
@@ -96,6 +93,11 @@ pub(super) fn run(setting: &Setting, steering: &Steering) -> anyhow::Result<()> 
     let status = server.0.wait().context("Cannot wait for redis-server")?;
     ensure!(status.success(), "redis-server ended with {status}");
     Ok(())
+}
+
+/// Memory that keeps free, while the server fills the fast node, what the load generator will take.
+fn oracle_reserve() -> Vec<u8> {
+    vec![1; usize::try_from(load::GROWS_BY_BYTES).expect("40 MiB")]
 }
 
 fn note(text: String) {

@@ -14,14 +14,7 @@ use crate::claim::Status;
 
 /// Systems of the papers that are not built yet. One that is built is taken from
 /// [`Known::systems`], whether it stands here or not.
-pub const PLANNED: [&str; 6] = [
-    "hemem",
-    "mtm",
-    "chrono",
-    "autotiering",
-    "thermostat",
-    "damon",
-];
+pub use terrace_sim::PLANNED;
 
 /// What the simulator has.
 #[derive(Debug, Clone, Copy)]

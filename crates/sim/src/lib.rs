@@ -52,4 +52,5 @@ pub use outcome::Outcome;
 pub use setup::EngineKind;
 pub use setup::Setup;
 pub use setup::SimError;
+pub use system::PLANNED;
 pub use system::SYSTEMS;

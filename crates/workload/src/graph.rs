@@ -32,6 +32,7 @@ use crate::Workload;
 use crate::WorkloadError;
 use crate::sizes::Parameters;
 use crate::sizes::Shape;
+use crate::workload::part;
 
 /// a + b of Graph500's generator.
 const ZERO: f64 = 0.76;
@@ -181,17 +182,6 @@ pub(crate) fn pagerank(parameters: &Parameters<'_>) -> Result<Workload, Workload
         in_order(vertex_page, &contributions, 100),
     ];
     graph.workload(parameters, parts)
-}
-
-fn part(weight: f64, pages: &Range<u32>, choice: Choice, write_percent: u8, lines: u8) -> Part {
-    Part {
-        weight,
-        pages: pages.clone(),
-        choice,
-        write_percent,
-        lines,
-        step: 1,
-    }
 }
 
 /// The power of two nearest to `count` by ratio.

@@ -32,13 +32,13 @@ use terrace_core::Nanos;
 
 use crate::Choice;
 use crate::PAGE_BYTES;
-use crate::Part;
 use crate::Phase;
 use crate::Start;
 use crate::Workload;
 use crate::WorkloadError;
 use crate::sizes::Parameters;
 use crate::sizes::Shape;
+use crate::workload::part;
 
 const GIB: u64 = 1 << 30;
 const THINK_NS: f64 = 300.0;
@@ -178,17 +178,6 @@ impl Tables {
             groups: self.warehouses * DISTRICTS,
             row_bytes: CUSTOMER_BYTES,
         }
-    }
-}
-
-fn part(weight: f64, pages: &Range<u32>, choice: Choice, write_percent: u8, lines: u8) -> Part {
-    Part {
-        weight,
-        pages: pages.clone(),
-        choice,
-        write_percent,
-        lines,
-        step: 1,
     }
 }
 

@@ -140,6 +140,24 @@ pub struct Part {
     pub step: u8,
 }
 
+/// Lines one after the other from a first one.
+pub(crate) fn part(
+    weight: f64,
+    pages: &Range<u32>,
+    choice: Choice,
+    write_percent: u8,
+    lines: u8,
+) -> Part {
+    Part {
+        weight,
+        pages: pages.clone(),
+        choice,
+        write_percent,
+        lines,
+        step: 1,
+    }
+}
+
 impl Workload {
     /// The workload of that name. The table of names is in the crate's documentation.
     ///

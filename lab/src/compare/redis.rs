@@ -78,7 +78,8 @@ pub(super) fn run(setting: &Setting, steering: &Steering) -> anyhow::Result<()> 
     let before = (processor_time(pid), processor_time(load.pid()));
     let progress = watch(&mut client, setting.time, &mut load);
     mark::stop();
-    let share = |now, before| (now - before) * 1000 / setting.time.as_millis().max(1);
+    let share =
+        |now: u128, before| now.saturating_sub(before) * 1000 / setting.time.as_millis().max(1);
     note(format!(
         "server busy {} % of the time, load generator {} %",
         share(processor_time(pid), before.0),

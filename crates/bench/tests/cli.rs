@@ -88,10 +88,11 @@ fn a_mix_is_placed_by_the_oracle_and_takes_parameters_of_its_parts() {
 #[test]
 fn threads_and_think_time_are_parameters() {
     let (_, _, fast, _) = run(&["gups", "threads=2"]);
-    let (_, _, slow, check) = run(&["gups", "think=100us"]);
+    let (_, _, slow, check) = run(&["gups", "think=1ms"]);
     assert!(check.passed());
-    // 1.1 s of 100 us each are 11,000, less what the machine takes away.
-    assert!(slow < 12_000 && fast > 10 * slow, "{fast} {slow}");
+    // Some 13,000 times fewer where the machine is quiet; how long 1.1 s last on a busy one is
+    // nobody's promise.
+    assert!(fast > 20 * slow, "{fast} {slow}");
 }
 
 #[test]

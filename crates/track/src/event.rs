@@ -56,11 +56,47 @@ impl HintFault {
     }
 }
 
+/// One memory access that a PMU, real or emulated, picked out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sample {
+    /// The process.
+    pub pid: Pid,
+    /// The thread.
+    pub tid: u32,
+    /// The processor it ran on.
+    pub cpu: u32,
+    /// The address accessed, as the PMU gave it (not rounded to a page).
+    pub addr: Addr,
+    /// The physical address, where the PMU or the kernel says it to us.
+    pub phys: Option<u64>,
+    /// The node that served the access, where the source says it; else the one who consumes the
+    /// sample has to find it.
+    pub node: Option<NodeId>,
+    /// Whether the access was a store.
+    pub write: bool,
+    /// When.
+    pub time: Nanos,
+}
+
+impl Sample {
+    /// The 4 KiB page accessed.
+    #[must_use]
+    pub const fn page(&self) -> PageRef {
+        PageRef {
+            pid: self.pid,
+            addr: self.addr.align_down(PageSize::Base4K),
+            size: PageSize::Base4K,
+        }
+    }
+}
+
 /// What a tracker reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrackEvent {
     /// A hint fault.
     HintFault(HintFault),
+    /// A sampled access.
+    Sample(Sample),
     /// A tracked process has a child, which is tracked from now on.
     Forked {
         /// The parent.
@@ -99,6 +135,9 @@ pub struct TrackStats {
     pub unmatched: u64,
     /// Accesses the source saw and had no room for.
     pub lost_accesses: u64,
+    /// Times the kernel throttled the source because it interrupted too often; while it is
+    /// throttled nobody knows what is missed.
+    pub throttled: u64,
     /// Scans lost likewise, or not remembered for lack of room.
     pub lost_scans: u64,
     /// Forks, execs and exits lost likewise.

@@ -20,6 +20,7 @@ use std::time::Duration;
 use terrace_core::Pid;
 
 pub use event::HintFault;
+pub use event::Sample;
 pub use event::TrackEvent;
 pub use event::TrackStats;
 pub use hint_faults::HintFaultTracker;

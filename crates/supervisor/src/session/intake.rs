@@ -66,6 +66,8 @@ impl Session {
                     };
                     self.engine.observe(now, &event);
                 }
+                // The hint-fault tracker makes none.
+                TrackEvent::Sample(_) => {}
                 TrackEvent::Forked { child, .. } => {
                     self.managed.insert(child);
                 }

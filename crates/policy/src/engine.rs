@@ -100,6 +100,12 @@ impl Engine {
                     return;
                 }
             }
+            Event::Sampled { .. } => {
+                self.stats.samples += 1;
+                if self.paused {
+                    return;
+                }
+            }
             Event::ShadowLost { .. } => self.stats.shadows_written += 1,
             _ => {}
         }

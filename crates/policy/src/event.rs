@@ -25,6 +25,22 @@ pub enum Event {
         /// Captured idle time: from arming to access. Unknown where the arming was not seen.
         idle: Option<Nanos>,
     },
+    /// A performance-monitoring unit sampled an access that memory served (HeMem 3.1).
+    Sampled {
+        /// The base page.
+        page: PageRef,
+        /// Where it is.
+        node: NodeId,
+        /// Whether the access was a store.
+        write: bool,
+    },
+    /// An anonymous mapping appeared or grew (HeMem 3.3).
+    Mapped {
+        /// The process.
+        pid: Pid,
+        /// The whole mapping as it is now.
+        range: Range,
+    },
     /// A page was found on a node without having been accessed (an inventory of a process).
     Resident {
         /// The page.

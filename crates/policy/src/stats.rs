@@ -21,6 +21,10 @@ pub struct Stats {
     pub hint_faults: u64,
     /// Hint faults that the tracker lost for lack of buffer.
     pub hint_faults_lost: u64,
+    /// Samples of a performance-monitoring unit that the policy saw.
+    pub samples: u64,
+    /// Samples that were lost: a full buffer, a throttled counter.
+    pub samples_lost: u64,
     /// Migrations ordered by the policy.
     pub ordered: u64,
     /// Pages moved to a faster tier.
@@ -72,6 +76,8 @@ impl Default for Stats {
         Self {
             hint_faults: 0,
             hint_faults_lost: 0,
+            samples: 0,
+            samples_lost: 0,
             ordered: 0,
             promoted_pages: 0,
             promoted_bytes: 0,

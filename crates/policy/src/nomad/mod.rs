@@ -140,18 +140,22 @@ impl Nomad {
             .nodes()
             .iter()
             .filter(|n| self.tiers.is_top(n.id))
-            .all(|n| self.rooms.room(n.id) < n.capacity_bytes / 128)
+            .all(|n| {
+                self.rooms.memory(n.id).is_some()
+                    && self.rooms.room(n.id) < n.capacity_bytes / 128
+            })
     }
 
     fn control_scan(&mut self, now: Nanos) {
         let contended = self.contended && !self.pending.is_empty();
         let view = PassView {
+            full: self.contended,
             contended,
             futile: contended && self.governor.throttled(),
             pending: self.pending.len(),
             worth: (self.on_fast / 8).max(64),
         };
-        if contended {
+        if contended || self.contended && !self.scan.ages_known(now) {
             self.request_inventory(now);
         }
         self.scan.set_floor(self.shortest_pass());
@@ -257,8 +261,8 @@ impl Policy for Nomad {
                 self.pages.forget_process(pid);
                 self.shadows.forget(pid);
             }
-            // Linux has nobody who reads accessed bits.
-            Event::Probed { .. } => {}
+            // Linux has nobody who reads accessed bits; samples and mappings are not its trackers'.
+            Event::Probed { .. } | Event::Sampled { .. } | Event::Mapped { .. } => {}
             Event::Memory { node, memory } => self.memory(node, memory),
         }
     }

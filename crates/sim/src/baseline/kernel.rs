@@ -329,6 +329,8 @@ impl Policy for Kernel {
                 self.actions = actions;
             }
             Event::Resident { .. }
+            | Event::Sampled { .. }
+            | Event::Mapped { .. }
             | Event::ShadowLost { .. }
             | Event::Unmapped { .. }
             | Event::Gone { .. } => {}

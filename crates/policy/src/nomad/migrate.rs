@@ -104,7 +104,7 @@ impl Nomad {
     /// Demotes cold pages for hotter ones that wait, a batch at a time, as far as the governor
     /// lets it.
     fn make_room(&mut self, now: Nanos, class: u8, page: PageRef, on: NodeId) {
-        if !self.scan.ages_known() {
+        if !self.scan.ages_known(now) {
             return;
         }
         let worth = Nanos(class_idle(class).0.saturating_mul(self.params.hysteresis));

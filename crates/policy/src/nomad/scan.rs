@@ -4,7 +4,8 @@
 //! Arming costs: a page-table walk for every page and a fault for every page in use. It is worth
 //! that while placement gets better. So the pass is short while pages are promoted, doubles while
 //! few are, and is short again when many are. Fast pages are armed only while the fast tier is full,
-//! because only then it matters which of them are cold.
+//! because only then it matters which of them are cold; from the first pass on where it is full at
+//! the start. What is cold is known after two passes over them, and until then no pass is judged.
 
 use terrace_core::Nanos;
 
@@ -23,7 +24,8 @@ pub struct ScanControl {
     period: Nanos,
     floor: Nanos,
     scope: ScanScope,
-    scope_passes: u32,
+    scope_since: Nanos,
+    started: bool,
     pass_start: Nanos,
     last_pass: Nanos,
     promoted: u64,
@@ -34,6 +36,8 @@ pub struct ScanControl {
 /// What the last pass showed.
 #[derive(Debug, Clone, Copy)]
 pub struct PassView {
+    /// Whether the fast tier has no room.
+    pub full: bool,
     /// Whether the fast tier has no room for what waits.
     pub contended: bool,
     /// Whether migration has proved futile (see the governor).
@@ -54,7 +58,8 @@ impl ScanControl {
             period: min,
             floor: Nanos::ZERO,
             scope: ScanScope::Slow,
-            scope_passes: 0,
+            scope_since: Nanos::ZERO,
+            started: false,
             pass_start: Nanos::ZERO,
             last_pass: Nanos::ZERO,
             promoted: 0,
@@ -82,8 +87,9 @@ impl ScanControl {
 
     /// Whether fast pages have been armed long enough that an old last reference means a cold page.
     #[must_use]
-    pub const fn ages_known(&self) -> bool {
-        matches!(self.scope, ScanScope::All) && self.scope_passes >= 2
+    pub fn ages_known(&self, now: Nanos) -> bool {
+        let shortest = self.min.max(self.floor);
+        self.scope == ScanScope::All && now.since(self.scope_since).0 >= 2 * shortest.0
     }
 
     /// A page was promoted: this pass was worth something.
@@ -98,10 +104,15 @@ impl ScanControl {
 
     /// At a tick: reconsiders once a pass.
     pub fn tick(&mut self, now: Nanos, view: PassView) -> Option<Action> {
+        if !self.started {
+            self.started = true;
+            self.pass_start = now;
+            self.look_at(now, scope_for(view.full));
+        }
         if now.since(self.pass_start) >= self.period() {
             self.last_pass = self.pass_start;
             self.pass_start = now;
-            self.pass_ended(view);
+            self.pass_ended(now, view);
         }
         std::mem::take(&mut self.changed).then_some(Action::Scan {
             scope: self.scope,
@@ -109,25 +120,25 @@ impl ScanControl {
         })
     }
 
-    fn pass_ended(&mut self, view: PassView) {
-        let scope = if view.contended {
-            ScanScope::All
-        } else {
-            ScanScope::Slow
-        };
-        self.scope_passes = self.scope_passes.saturating_add(1);
+    fn look_at(&mut self, now: Nanos, scope: ScanScope) {
         if scope != self.scope {
             self.scope = scope;
-            self.scope_passes = 0;
+            self.scope_since = now;
             self.changed = true;
         }
+    }
+
+    fn pass_ended(&mut self, now: Nanos, view: PassView) {
+        let learning = self.scope == ScanScope::All && !self.ages_known(now);
+        self.look_at(now, scope_for(view.contended || learning && view.full));
+        let learning = self.scope == ScanScope::All && !self.ages_known(now);
         // With room, what a pass costs is its faults: so many for a promotion are worth it.
         let worth = if view.contended {
             view.worth
         } else {
             (self.faults / FAULTS_FOR_PROMOTION).max(16).min(view.worth)
         };
-        let busy = self.promoted > worth || (view.pending > 0 && !view.contended);
+        let busy = learning || self.promoted > worth || (view.pending > 0 && !view.contended);
         self.promoted = 0;
         self.faults = 0;
         let period = if view.futile || !busy {
@@ -142,11 +153,20 @@ impl ScanControl {
     }
 }
 
+const fn scope_for(fast_too: bool) -> ScanScope {
+    if fast_too {
+        ScanScope::All
+    } else {
+        ScanScope::Slow
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const QUIET: PassView = PassView {
+        full: false,
         contended: false,
         futile: false,
         pending: 0,
@@ -201,9 +221,18 @@ mod tests {
     fn fast_pages_are_armed_only_while_contended() {
         let mut scan = ScanControl::new(Nanos::from_secs(1), Nanos::from_secs(8));
         let full = PassView {
+            full: true,
             contended: true,
             ..QUIET
         };
+        let started = scan.tick(Nanos::ZERO, QUIET);
+        assert!(matches!(
+            started,
+            Some(Action::Scan {
+                scope: ScanScope::Slow,
+                ..
+            })
+        ));
         let action = scan.tick(Nanos::from_secs(1), full);
         assert!(matches!(
             action,
@@ -212,11 +241,37 @@ mod tests {
                 ..
             })
         ));
-        assert!(!scan.ages_known());
-        for second in [4, 12] {
-            assert!(!scan.ages_known());
+        for second in [1, 2] {
+            let now = Nanos::from_secs(second);
+            assert!(!scan.ages_known(now));
+            let _ = scan.tick(now, full);
+            assert_eq!(scan.period(), Nanos::from_secs(1), "nothing to judge by yet");
+        }
+        assert!(scan.ages_known(Nanos::from_secs(3)));
+        let _ = scan.tick(Nanos::from_secs(3), full);
+        assert_eq!(scan.period(), Nanos::from_secs(2), "nothing was promoted");
+        let _ = scan.tick(Nanos::from_secs(5), QUIET);
+        assert!(!scan.ages_known(Nanos::from_secs(5)), "slow pages only");
+    }
+
+    #[test]
+    fn a_tier_that_is_full_at_the_start_is_learned_at_once() {
+        let mut scan = ScanControl::new(Nanos::from_secs(1), Nanos::from_secs(8));
+        let full = PassView {
+            full: true,
+            ..QUIET
+        };
+        scan.set_floor(Nanos::from_secs(10));
+        for second in 0..20 {
+            let _ = scan.tick(Nanos::from_secs(second), full);
+            assert_eq!(scan.scope, ScanScope::All);
+            assert!(!scan.ages_known(Nanos::from_secs(second)));
+        }
+        assert!(scan.ages_known(Nanos::from_secs(20)));
+        // Nothing waits for room after that: which fast pages are cold doesn't matter.
+        for second in 20..40 {
             let _ = scan.tick(Nanos::from_secs(second), full);
         }
-        assert!(scan.ages_known());
+        assert_eq!(scan.scope, ScanScope::Slow);
     }
 }

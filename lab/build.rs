@@ -6,8 +6,15 @@ use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
-const SOURCES: [&str; 5] = ["options.c", "llc.c", "delay.c", "hook.c", "report.c"];
-const HEADERS: [&str; 2] = ["api.h", "model.h"];
+const SOURCES: [&str; 6] = [
+    "options.c",
+    "llc.c",
+    "delay.c",
+    "hook.c",
+    "pmu.c",
+    "report.c",
+];
+const HEADERS: [&str; 3] = ["api.h", "model.h", "pmu.h"];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));

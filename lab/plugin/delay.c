@@ -62,9 +62,22 @@ void delay_init(void)
 	}
 }
 
+/* Where a guest-physical address is in guest memory. */
+static uint64_t offset_of(uint64_t phys)
+{
+	return phys < (4ull << 30) ? phys : phys - (4ull << 30) + opt.below_4g;
+}
+
+bool is_memory(uint64_t phys)
+{
+	if (phys < (4ull << 30))
+		return phys < opt.below_4g;
+	return offset_of(phys) < opt.end[opt.nodes - 1];
+}
+
 unsigned int node_of(uint64_t phys)
 {
-	const uint64_t at = phys < (4ull << 30) ? phys : phys - (4ull << 30) + opt.below_4g;
+	const uint64_t at = offset_of(phys);
 	unsigned int n = 0;
 
 	while (n + 1 < opt.nodes && at >= opt.end[n])
@@ -127,12 +140,17 @@ void delay_miss(struct vcpu *v, unsigned int node, uint64_t line, bool store, bo
 	}
 	count->queue_ticks += queue;
 	count->delay_ticks += wait;
-	while (__rdtsc() - now < wait)
+	wait_until(now + wait);
+}
+
+void wait_until(uint64_t tick)
+{
+	while ((int64_t)(__rdtsc() - tick) < 0)
 		__builtin_ia32_pause();
 }
 
-void delay_writeback(struct vcpu *v, unsigned int node, uint64_t now)
+void delay_writeback(struct vcpu *v, unsigned int node, enum writer writer, uint64_t now)
 {
-	v->node[node].writeback++;
+	v->node[node].writeback[writer]++;
 	reserve(node, now, paths[v->socket][node].line[1]);
 }

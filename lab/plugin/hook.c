@@ -3,13 +3,15 @@
  * Which guest instructions are watched, and the three magic ones that the guest steers with.
  *
  * Watched is user code as a whole, and of the kernel only what moves data in bulk (rep movs, rep
- * stos), through its direct map: everything else the kernel does is already slower in the emulator
- * than in reality, and must not be slowed again.
+ * stos, and the loop of its memcpy, which is what page migration copies with), through its direct
+ * map: everything else the kernel does is already slower in the emulator than in reality, and must
+ * not be slowed again.
  *
  * A magic instruction is `nopl disp32(%rax,%rax,1)` (0f 1f 84 00 disp32), which does nothing on
  * any processor. The displacement says what is asked: start watching, stop, write a mark whose text
- * is at %rax, %rdx bytes long, or leave alone user code that lies there (a client's, which stands
- * for another machine; before the start only). Starting and stopping throw away all translated code,
+ * is at %rax, %rdx bytes long; or, before the start only, that the user code which lies there is to
+ * be left alone (a client's, which stands for another machine), or that what it writes counts as
+ * copies (a migrator's). Starting and stopping throw away all translated code,
  * so that nothing of the plugin is in the guest's way while it is off.
  */
 #include "model.h"
@@ -20,8 +22,10 @@
 #define MAGIC_STOP 0x7e55ace2u
 #define MAGIC_MARK 0x7e55ace3u
 #define MAGIC_CLIENT 0x7e55ace4u
+#define MAGIC_MIGRATOR 0x7e55ace5u
 #define MARK_BYTES 240
-#define CLIENT_RANGES 32
+#define CODE_RANGES 32
+#define COPIES 0x100u
 
 /* Debian's x86-64 direct map with four-level paging and no randomisation (nokaslr, la57=off). */
 #define DIRECT_MAP 0xffff888000000000ull
@@ -34,11 +38,15 @@ bool watching;
 static bool wanted;
 static qemu_plugin_id_t self;
 
-/* Code of clients: written before the start by one vCPU, read by all after it. */
-static struct {
-	uint64_t start, length;
-} clients[CLIENT_RANGES];
-static unsigned int n_clients;
+/* Code of somebody: written before the start by one vCPU, read by all after it. */
+struct ranges {
+	struct {
+		uint64_t start, length;
+	} range[CODE_RANGES];
+	unsigned int n;
+};
+
+static struct ranges clients, migrators;
 
 static void install(qemu_plugin_id_t id);
 
@@ -53,30 +61,34 @@ static inline bool l1_hit(struct vcpu *v, uint64_t vline)
 	return false;
 }
 
-static inline void touch(struct vcpu *v, uint64_t phys, bool store, bool kernel, uint64_t now)
+/* True on a miss. */
+static inline bool touch(struct vcpu *v, uint64_t phys, bool store, enum writer writer, bool kernel,
+			 uint64_t now)
 {
 	const uint64_t line = phys >> opt.line_shift;
-	uint64_t victim;
-	bool hit = llc_access(v->socket, line, store, &victim);
+	struct victim victim;
+	bool hit = llc_access(v->socket, line, store, writer, &victim);
 
 	if (!kernel) {
 		v->access++;
 		v->hit += hit;
 	}
 	if (hit)
-		return;
-	if (victim != NO_LINE)
-		delay_writeback(v, node_of(victim << opt.line_shift), now);
+		return false;
+	if (victim.line != NO_LINE)
+		delay_writeback(v, node_of(victim.line << opt.line_shift), victim.writer, now);
 	delay_miss(v, node_of(phys), line, store, kernel, now);
+	return true;
 }
 
-static void user_access(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t vaddr, void *unused)
+/* `writer` is who the code belongs to. */
+static void user_access(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t vaddr, void *writer)
 {
+	const bool store = qemu_plugin_mem_is_store(info);
 	struct vcpu *v = &vcpus[cpu];
 	struct qemu_plugin_hwaddr *hw;
-	uint64_t now;
+	uint64_t now, phys;
 
-	(void)unused;
 	if (l1_hit(v, vaddr >> opt.line_shift))
 		return;
 	now = clock_ticks();
@@ -86,12 +98,19 @@ static void user_access(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t v
 	hw = qemu_plugin_get_hwaddr(info, vaddr);
 	if (unlikely(!hw || qemu_plugin_hwaddr_is_io(hw)))
 		return;
-	touch(v, qemu_plugin_hwaddr_phys_addr(hw), qemu_plugin_mem_is_store(info), false, now);
+	phys = qemu_plugin_hwaddr_phys_addr(hw);
+	/* Memory of a device that a program has mapped, such as the PMU's records. */
+	if (unlikely(!is_memory(phys)))
+		return;
+	if (touch(v, phys, store, (uintptr_t)writer, false, now))
+		pmu_miss(cpu, vaddr, phys, store);
 }
 
-/* `width` is the bytes one repetition moves. */
-static void kernel_bulk(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t vaddr, void *width)
+/* `kind`: the bytes one repetition moves, and whether it copies. */
+static void kernel_bulk(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t vaddr, void *kind)
 {
+	const unsigned int width = (uintptr_t)kind & ~COPIES;
+	const enum writer writer = (uintptr_t)kind & COPIES ? WRITER_COPY : WRITER_CLEAR;
 	struct vcpu *v = &vcpus[cpu];
 	const bool store = qemu_plugin_mem_is_store(info);
 	struct qemu_plugin_hwaddr *hw;
@@ -107,18 +126,49 @@ static void kernel_bulk(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t v
 	} else {
 		return;
 	}
+	if (unlikely(!is_memory(phys)))
+		return;
 	if (store)
-		v->node[node_of(phys)].kwrite_bytes += (uintptr_t)width;
+		v->node[node_of(phys)].kwrite_bytes += width;
 	else
-		v->node[node_of(phys)].kread_bytes += (uintptr_t)width;
+		v->node[node_of(phys)].kread_bytes += width;
 	if (!l1_hit(v, vaddr >> opt.line_shift))
-		touch(v, phys, store, true, clock_ticks());
+		touch(v, phys, store, writer, true, clock_ticks());
 }
 
-/* Bytes one repetition of a `rep movs` or `rep stos` moves; 0 for any other instruction. */
-static unsigned int bulk_width(const uint8_t *insn, size_t length)
+/*
+ * The loop of the kernel's memcpy_orig (arch/x86/lib/memcpy_64.S), which every memcpy is on a
+ * processor without fast short rep movs: 32 bytes a turn, from
+ * `sub $0x20,%rdx` to `lea 0x20(%rdi),%rdi`. There is one such loop in a kernel.
+ */
+static const uint8_t memcpy_loop[] = {
+	0x48, 0x83, 0xea, 0x20, 0x4c, 0x8b, 0x06, 0x4c, 0x8b, 0x4e, 0x08, 0x4c, 0x8b, 0x56,
+	0x10, 0x4c, 0x8b, 0x5e, 0x18, 0x48, 0x8d, 0x76, 0x20, 0x4c, 0x89, 0x07, 0x4c, 0x89,
+	0x4f, 0x08, 0x4c, 0x89, 0x57, 0x10, 0x4c, 0x89, 0x5f, 0x18, 0x48, 0x8d, 0x7f, 0x20,
+};
+
+/* How many instructions from `at` on are the whole of that loop: all or 0. */
+static size_t loop_from(const struct qemu_plugin_tb *tb, size_t at, size_t n)
+{
+	size_t seen = 0, i = at;
+
+	for (; i < n && seen < sizeof(memcpy_loop); i++) {
+		uint8_t bytes[16];
+		size_t length = qemu_plugin_insn_data(qemu_plugin_tb_get_insn(tb, i), bytes,
+						      sizeof(bytes));
+
+		if (length > sizeof(memcpy_loop) - seen || memcmp(bytes, memcpy_loop + seen, length))
+			return 0;
+		seen += length;
+	}
+	return seen == sizeof(memcpy_loop) ? i - at : 0;
+}
+
+/* Bytes one repetition of a `rep movs` (then with COPIES) or `rep stos` moves; 0 for any other. */
+static unsigned int bulk_kind(const uint8_t *insn, size_t length)
 {
 	bool rep = false, rex_w = false, word = false;
+	unsigned int width;
 
 	for (size_t i = 0; i < length; i++) {
 		switch (insn[i]) {
@@ -133,10 +183,11 @@ static unsigned int bulk_width(const uint8_t *insn, size_t length)
 		case 0x40 ... 0x4f:
 			rex_w = insn[i] & 8;
 			break;
-		case 0xa4: case 0xaa:
-			return rep ? 1 : 0;
-		case 0xa5: case 0xab:
-			return !rep ? 0 : rex_w ? 8 : word ? 2 : 4;
+		case 0xa4: case 0xa5: case 0xaa: case 0xab:
+			if (!rep)
+				return 0;
+			width = !(insn[i] & 1) ? 1 : rex_w ? 8 : word ? 2 : 4;
+			return insn[i] < 0xa8 ? width | COPIES : width;
 		default:
 			return 0;
 		}
@@ -175,7 +226,7 @@ static uint64_t read_register(struct qemu_plugin_register *reg, GByteArray *buf)
 	return value;
 }
 
-/* %rax and %rdx, looked up on this vCPU's thread the first time they are needed. */
+/* The registers needed, looked up on this vCPU's thread the first time they are needed. */
 static void find_registers(struct vcpu *v)
 {
 	GArray *all;
@@ -190,9 +241,21 @@ static void find_registers(struct vcpu *v)
 			v->rax = reg->handle;
 		else if (!strcmp(reg->name, "rdx"))
 			v->rdx = reg->handle;
+		else if (!strcmp(reg->name, "cr3"))
+			v->cr3 = reg->handle;
 	}
 	if (all)
 		g_array_free(all, 1);
+}
+
+uint64_t page_table_root(unsigned int cpu)
+{
+	static __thread GByteArray *buf;
+
+	if (!buf)
+		buf = g_byte_array_new();
+	find_registers(&vcpus[cpu]);
+	return read_register(vcpus[cpu].cr3, buf);
 }
 
 static void magic_mark(unsigned int cpu, void *unused)
@@ -217,27 +280,28 @@ static void magic_mark(unsigned int cpu, void *unused)
 	report_mark(name);
 }
 
-static void magic_client(unsigned int cpu, void *unused)
+/* `which` is to know the code that %rax and %rdx (bytes) say. */
+static void magic_code(unsigned int cpu, void *which)
 {
 	static __thread GByteArray *buf;
+	struct ranges *ranges = which;
 
-	(void)unused;
 	if (!buf)
 		buf = g_byte_array_new();
 	find_registers(&vcpus[cpu]);
-	if (watching || n_clients == CLIENT_RANGES) {
-		report_mark("client:refused");
+	if (watching || ranges->n == CODE_RANGES) {
+		report_mark("code:refused");
 		return;
 	}
-	clients[n_clients].start = read_register(vcpus[cpu].rax, buf);
-	clients[n_clients].length = read_register(vcpus[cpu].rdx, buf);
-	n_clients++;
+	ranges->range[ranges->n].start = read_register(vcpus[cpu].rax, buf);
+	ranges->range[ranges->n].length = read_register(vcpus[cpu].rdx, buf);
+	ranges->n++;
 }
 
-static bool is_client(uint64_t vaddr)
+static bool in_ranges(const struct ranges *ranges, uint64_t vaddr)
 {
-	for (unsigned int i = 0; i < n_clients; i++) {
-		if (vaddr - clients[i].start < clients[i].length)
+	for (unsigned int i = 0; i < ranges->n; i++) {
+		if (vaddr - ranges->range[i].start < ranges->range[i].length)
 			return true;
 	}
 	return false;
@@ -258,36 +322,63 @@ static void steer(struct qemu_plugin_insn *insn, const uint8_t *bytes)
 	else if (what == MAGIC_MARK)
 		qemu_plugin_register_vcpu_insn_exec_cb(insn, magic_mark, CB_R_REGS, NULL);
 	else if (what == MAGIC_CLIENT)
-		qemu_plugin_register_vcpu_insn_exec_cb(insn, magic_client, CB_R_REGS, NULL);
+		qemu_plugin_register_vcpu_insn_exec_cb(insn, magic_code, CB_R_REGS, &clients);
+	else if (what == MAGIC_MIGRATOR)
+		qemu_plugin_register_vcpu_insn_exec_cb(insn, magic_code, CB_R_REGS, &migrators);
+}
+
+static void watch_user(struct qemu_plugin_insn *insn)
+{
+	const uint64_t at = qemu_plugin_insn_vaddr(insn);
+	enum writer writer = WRITER_PROGRAM;
+
+	if (in_ranges(&clients, at))
+		return;
+	if (in_ranges(&migrators, at))
+		writer = WRITER_COPY;
+	/* Where there is a PMU, its samples hold a register. */
+	qemu_plugin_register_vcpu_mem_cb(insn, user_access, opt.pmu[0] ? CB_R_REGS : CB_NO_REGS,
+					 MEM_RW, (void *)(uintptr_t)writer);
+}
+
+/* `copying`: how many instructions from here on belong to the kernel's memcpy. */
+static void watch_kernel(struct qemu_plugin_tb *tb, size_t i, size_t n, size_t *copying)
+{
+	struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
+	uint8_t bytes[16] = { 0 };
+	size_t length = qemu_plugin_insn_data(insn, bytes, sizeof(bytes));
+	unsigned int kind = bulk_kind(bytes, length);
+
+	if (!*copying)
+		*copying = loop_from(tb, i, n);
+	if (*copying) {
+		--*copying;
+		kind = 8 | COPIES;
+	}
+	if (kind)
+		qemu_plugin_register_vcpu_mem_cb(insn, kernel_bulk, CB_NO_REGS, MEM_RW,
+						 (void *)(uintptr_t)kind);
 }
 
 static void on_translate(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 {
 	const size_t n = qemu_plugin_tb_n_insns(tb);
+	size_t copying = 0;
 
 	(void)id;
 	for (size_t i = 0; i < n; i++) {
 		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
-		const bool user = qemu_plugin_insn_vaddr(insn) < USER_END;
 		uint8_t bytes[16] = { 0 };
-		size_t length;
-		unsigned int width;
 
-		if (!user && !watching)
-			continue;
-		length = qemu_plugin_insn_data(insn, bytes, sizeof(bytes));
-		if (user) {
-			if (length == 8)
-				steer(insn, bytes);
-			if (watching && !is_client(qemu_plugin_insn_vaddr(insn)))
-				qemu_plugin_register_vcpu_mem_cb(insn, user_access, CB_NO_REGS,
-								 MEM_RW, NULL);
+		if (qemu_plugin_insn_vaddr(insn) >= USER_END) {
+			if (watching)
+				watch_kernel(tb, i, n, &copying);
 			continue;
 		}
-		width = bulk_width(bytes, length);
-		if (width)
-			qemu_plugin_register_vcpu_mem_cb(insn, kernel_bulk, CB_NO_REGS, MEM_RW,
-							 (void *)(uintptr_t)width);
+		if (qemu_plugin_insn_data(insn, bytes, sizeof(bytes)) == 8)
+			steer(insn, bytes);
+		if (watching)
+			watch_user(insn);
 	}
 }
 
@@ -315,7 +406,7 @@ PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *in
 		return -1;
 	self = id;
 	delay_init();
-	if (report_open())
+	if (pmu_open() || report_open())
 		return -1;
 	install(id);
 	return 0;

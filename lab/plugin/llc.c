@@ -12,8 +12,12 @@
 #include <stdlib.h>
 
 #define DIRTY 1ull
+#define WRITER_SHIFT 1
+#define LINE_SHIFT 3
+#define STATE_BITS ((1ull << LINE_SHIFT) - 1)
+#define EMPTY (NO_LINE & ~STATE_BITS)
 
-static uint64_t *tags[MAX_SOCKETS];	/* line << 1 | dirty */
+static uint64_t *tags[MAX_SOCKETS];	/* line << 3 | last writer << 1 | dirty */
 static uint32_t *clocks[MAX_SOCKETS];	/* hand << 16 | reference bits */
 static uint64_t set_mask;
 static unsigned int ways;
@@ -33,13 +37,16 @@ int llc_init(void)
 		if (!tags[s] || !clocks[s])
 			return -1;
 		for (uint64_t i = 0; i < sets * ways; i++)
-			tags[s][i] = NO_LINE & ~DIRTY;
+			tags[s][i] = EMPTY;
 	}
 	return 0;
 }
 
-bool llc_access(unsigned int socket, uint64_t line, bool store, uint64_t *victim)
+bool llc_access(unsigned int socket, uint64_t line, bool store, enum writer writer,
+		struct victim *victim)
 {
+	const uint64_t wanted = line << LINE_SHIFT;
+	const uint64_t dirty = wanted | (uint64_t)writer << WRITER_SHIFT | DIRTY;
 	/* Fold the higher bits in, so that page-aligned hot data does not pile up in few sets. */
 	uint64_t set = (line ^ line >> 12) & set_mask;
 	uint64_t *tag = tags[socket] + set * ways;
@@ -48,13 +55,13 @@ bool llc_access(unsigned int socket, uint64_t line, bool store, uint64_t *victim
 	unsigned int hand;
 	uint64_t old;
 
-	*victim = NO_LINE;
+	victim->line = NO_LINE;
 	for (unsigned int w = 0; w < ways; w++) {
 		old = __atomic_load_n(&tag[w], __ATOMIC_RELAXED);
-		if (old >> 1 != line)
+		if ((old & ~STATE_BITS) != wanted)
 			continue;
-		if (store && !(old & DIRTY))
-			__atomic_store_n(&tag[w], old | DIRTY, __ATOMIC_RELAXED);
+		if (store && old != dirty)
+			__atomic_store_n(&tag[w], dirty, __ATOMIC_RELAXED);
 		if (!(state & 1u << w))
 			__atomic_store_n(clock, state | 1u << w, __ATOMIC_RELAXED);
 		return true;
@@ -65,9 +72,11 @@ bool llc_access(unsigned int socket, uint64_t line, bool store, uint64_t *victim
 		hand = hand + 1 == ways ? 0 : hand + 1;
 	}
 	old = __atomic_load_n(&tag[hand], __ATOMIC_RELAXED);
-	if ((old & DIRTY) && old >> 1 != NO_LINE >> 1)
-		*victim = old >> 1;
-	__atomic_store_n(&tag[hand], line << 1 | store, __ATOMIC_RELAXED);
+	if (old & DIRTY) {
+		victim->line = old >> LINE_SHIFT;
+		victim->writer = old >> WRITER_SHIFT & 3;
+	}
+	__atomic_store_n(&tag[hand], store ? dirty : wanted, __ATOMIC_RELAXED);
 	hand = hand + 1 == ways ? 0 : hand + 1;
 	__atomic_store_n(clock, (uint32_t)hand << 16 | (state & 0xffff), __ATOMIC_RELAXED);
 	return false;

@@ -7,6 +7,7 @@
  *   llc.c      the last-level cache of each socket
  *   delay.c    what a miss costs, and waiting for it
  *   hook.c     which instructions are watched; on, off, marks
+ *   pmu.c      samples of misses, for the guest
  *   report.c   the time series and the totals
  */
 #ifndef TERRACE_LAB_MODEL_H
@@ -25,13 +26,21 @@
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
+/* Who dirtied a line. */
+enum writer {
+	WRITER_PROGRAM,			/* user code */
+	WRITER_COPY,			/* the kernel's copies (migration is one), code of migrators */
+	WRITER_CLEAR,			/* the kernel's clearing of pages */
+	WRITERS
+};
+
 /* What one vCPU did to one node. Written by that vCPU's thread alone, read by the reporter. */
 struct node_count {
 	uint64_t load, store;		/* misses of user code, served by this node */
 	uint64_t stream;		/* of these: the next line of a stream */
 	uint64_t kload, kstore;		/* misses of the kernel's bulk moves */
 	uint64_t kread_bytes, kwrite_bytes; /* bytes of those moves, hits included */
-	uint64_t writeback;		/* dirty lines the cache gave back to this node */
+	uint64_t writeback[WRITERS];	/* dirty lines the cache gave back, by who wrote them last */
 	uint64_t delay_ticks;		/* waited for this node, queueing included */
 	uint64_t queue_ticks;		/* of these: because its bandwidth was used up */
 };
@@ -42,7 +51,7 @@ struct vcpu {
 	uint64_t engine[2];		/* tick at which the stream engine has its last line */
 	unsigned int next_stream;
 	unsigned int socket;
-	struct qemu_plugin_register *rax, *rdx;
+	struct qemu_plugin_register *rax, *rdx, *cr3;
 	uint64_t access;		/* user accesses that passed the first-level filter */
 	uint64_t hit;			/* of these: hits in the last-level cache */
 	struct node_count node[MAX_NODES];
@@ -65,6 +74,12 @@ struct options {
 	double dilation;
 	double ns[MAX_SOCKETS][MAX_NODES][6]; /* read, write latency; line r, w; stream r, w */
 	char series[4096];
+	char pmu[4096];			/* the memory shared with the guest; empty: no PMU */
+	uint64_t pmu_period, pmu_rate, pmu_charge_ns, pmu_room;
+};
+
+struct pmu_count {
+	uint64_t samples, lost, throttled, misses;
 };
 
 extern struct options opt;
@@ -76,16 +91,33 @@ extern bool watching;
 int options_parse(int argc, char **argv);
 
 int llc_init(void);
-/* True on a hit. A miss takes the line in; *victim is the dirty line it threw out, or NO_LINE. */
-bool llc_access(unsigned int socket, uint64_t line, bool store, uint64_t *victim);
+/* A dirty line that was thrown out; NO_LINE if none was. */
+struct victim {
+	uint64_t line;
+	enum writer writer;
+};
+
+/* True on a hit. A miss takes the line in and may throw another out. */
+bool llc_access(unsigned int socket, uint64_t line, bool store, enum writer writer,
+		struct victim *victim);
 
 void delay_init(void);
 uint64_t clock_ticks(void);
 /* Charges a node one miss that began at tick `now`, and waits as long as it would take. */
 void delay_miss(struct vcpu *v, unsigned int node, uint64_t line, bool store, bool kernel,
 		uint64_t now);
-void delay_writeback(struct vcpu *v, unsigned int node, uint64_t now);
+void delay_writeback(struct vcpu *v, unsigned int node, enum writer writer, uint64_t now);
+void wait_until(uint64_t tick);
 unsigned int node_of(uint64_t phys);
+/* Whether there is memory of the guest, and no device's. */
+bool is_memory(uint64_t phys);
+
+int pmu_open(void);
+/* User code missed the cache. */
+void pmu_miss(unsigned int cpu, uint64_t vaddr, uint64_t paddr, bool store);
+struct pmu_count pmu_count(void);
+/* %cr3 of this vCPU; to be called on its thread, where registers may be read. */
+uint64_t page_table_root(unsigned int cpu);
 
 int report_open(void);
 void report_mark(const char *name);

@@ -6,6 +6,7 @@
  *   node=ID:END                     where a node ends, counted in guest memory
  *   vcpu=ID:SOCKET
  *   path=SOCKET:NODE:r:w:rl:wl:rs:ws   ns: latency, transfer of a line, next line of a stream
+ *   pmu=PERIOD:RATE:CHARGE:ROOM:FILE   the emulated PMU, see pmu.h; may be left out
  *
  * Anything else, or a missing one, is an error: the runner and the plugin are built together.
  */
@@ -56,6 +57,17 @@ static int parse_path(const char *value)
 	return 0;
 }
 
+static int parse_pmu(const char *value)
+{
+	int used = 0;
+
+	if (sscanf(value, "%lu:%lu:%lu:%lu:%n", &opt.pmu_period, &opt.pmu_rate,
+		   &opt.pmu_charge_ns, &opt.pmu_room, &used) != 4 || !used || !value[used])
+		return -1;
+	return snprintf(opt.pmu, sizeof(opt.pmu), "%s", value + used) < (int)sizeof(opt.pmu) ? 0
+											     : -1;
+}
+
 static int parse_one(const char *arg)
 {
 	const char *value = strchr(arg, '=');
@@ -88,6 +100,8 @@ static int parse_one(const char *arg)
 		return parse_vcpu(value);
 	if (IS("path"))
 		return parse_path(value);
+	if (IS("pmu"))
+		return parse_pmu(value);
 #undef IS
 	return -1;
 }

@@ -33,6 +33,12 @@ static uint64_t sum(size_t offset)
 	return total;
 }
 
+static uint64_t writebacks(unsigned int node, enum writer writer)
+{
+	return sum(offsetof(struct vcpu, node) + node * sizeof(struct node_count) +
+		   offsetof(struct node_count, writeback) + writer * sizeof(uint64_t));
+}
+
 #define NODE(n, field) sum(offsetof(struct vcpu, node) + (n) * sizeof(struct node_count) + \
 			   offsetof(struct node_count, field))
 
@@ -48,6 +54,22 @@ static void json_string(const char *text)
 	fputc('"', out);
 }
 
+static void write_node(unsigned int n)
+{
+	const uint64_t copy = writebacks(n, WRITER_COPY), clear = writebacks(n, WRITER_CLEAR);
+
+	fprintf(out,
+		"%s{\"loads\":%lu,\"stores\":%lu,\"stream\":%lu,\"kernel_loads\":%lu,"
+		"\"kernel_stores\":%lu,\"kernel_read_bytes\":%lu,"
+		"\"kernel_write_bytes\":%lu,\"writebacks\":%lu,\"writebacks_copy\":%lu,"
+		"\"writebacks_clear\":%lu,\"delay_ns\":%.0f,\"queue_ns\":%.0f}",
+		n ? "," : "", NODE(n, load), NODE(n, store), NODE(n, stream), NODE(n, kload),
+		NODE(n, kstore), NODE(n, kread_bytes), NODE(n, kwrite_bytes),
+		writebacks(n, WRITER_PROGRAM) + copy + clear, copy, clear,
+		(double)NODE(n, delay_ticks) / ticks_per_ns,
+		(double)NODE(n, queue_ticks) / ticks_per_ns);
+}
+
 static void write_line(const char *event, const char *name)
 {
 	pthread_mutex_lock(&lock);
@@ -61,19 +83,19 @@ static void write_line(const char *event, const char *name)
 		json_string(name);
 		fputc(',', out);
 	}
-	fprintf(out, "\"watching\":%s,\"accesses\":%lu,\"llc_hits\":%lu,\"nodes\":[",
+	fprintf(out, "\"watching\":%s,\"accesses\":%lu,\"llc_hits\":%lu,\"line_bytes\":%u,",
 		watching ? "true" : "false", sum(offsetof(struct vcpu, access)),
-		sum(offsetof(struct vcpu, hit)));
-	for (unsigned int n = 0; n < opt.nodes; n++)
+		sum(offsetof(struct vcpu, hit)), 1u << opt.line_shift);
+	if (opt.pmu[0]) {
+		const struct pmu_count pmu = pmu_count();
+
 		fprintf(out,
-			"%s{\"loads\":%lu,\"stores\":%lu,\"stream\":%lu,\"kernel_loads\":%lu,"
-			"\"kernel_stores\":%lu,\"kernel_read_bytes\":%lu,"
-			"\"kernel_write_bytes\":%lu,\"writebacks\":%lu,\"delay_ns\":%.0f,"
-			"\"queue_ns\":%.0f}",
-			n ? "," : "", NODE(n, load), NODE(n, store), NODE(n, stream), NODE(n, kload),
-			NODE(n, kstore), NODE(n, kread_bytes), NODE(n, kwrite_bytes),
-			NODE(n, writeback), (double)NODE(n, delay_ticks) / ticks_per_ns,
-			(double)NODE(n, queue_ticks) / ticks_per_ns);
+			"\"pmu\":{\"samples\":%lu,\"lost\":%lu,\"throttled\":%lu,\"misses\":%lu},",
+			pmu.samples, pmu.lost, pmu.throttled, pmu.misses);
+	}
+	fputs("\"nodes\":[", out);
+	for (unsigned int n = 0; n < opt.nodes; n++)
+		write_node(n);
 	fputs("]}\n", out);
 	fflush(out);
 	pthread_mutex_unlock(&lock);

@@ -39,6 +39,7 @@ use crate::job::Report;
 use crate::kernel::Kernel;
 use crate::kernel::KernelError;
 use crate::plugin;
+use crate::plugin::Pmu;
 use crate::qemu;
 use crate::qemu::QemuError;
 use crate::series::Series;
@@ -56,6 +57,7 @@ pub struct Spec<'a> {
     pub machine: &'a Machine,
     pub kernel: &'a Kernel,
     pub job: Job,
+    pub pmu: Pmu,
     pub timeout: Duration,
     /// The `terrace-lab` program, which is also process 1 of the guest.
     pub program: PathBuf,
@@ -138,8 +140,12 @@ pub fn run(spec: &Spec<'_>, stdout: Sink, stderr: Sink) -> Result<Outcome, BootE
     let scratch = tempfile::Builder::new().prefix("terrace-lab-").tempdir();
     let scratch = scratch.map_err(io_error("make a directory for the run"))?;
     let dir = scratch.path();
-    let series = dir.join("series.jsonl");
+    let paths = plugin::Paths::in_directory(dir);
+    let pmu_bytes = Pmu::bytes(spec.machine, &lab);
     prepare(spec, dir)?;
+    fs::File::create(&paths.pmu)
+        .and_then(|file| file.set_len(pmu_bytes))
+        .map_err(io_error("make the PMU's memory"))?;
 
     let (send, receive) = mpsc::channel();
     listen(dir, &send, stdout, stderr).map_err(io_error("listen for the guest"))?;
@@ -147,7 +153,8 @@ pub fn run(spec: &Spec<'_>, stdout: Sink, stderr: Sink) -> Result<Outcome, BootE
         kernel: spec.kernel.image.clone(),
         initramfs: dir.join("initramfs"),
         plugin: PathBuf::from(plugin::LIBRARY),
-        plugin_options: plugin::options(spec.machine, &lab, &series),
+        plugin_options: plugin::options(spec.machine, &lab, &spec.pmu, &paths),
+        pmu: (paths.pmu.clone(), pmu_bytes),
         directory: dir.to_owned(),
         shares: spec
             .job
@@ -168,7 +175,7 @@ pub fn run(spec: &Spec<'_>, stdout: Sink, stderr: Sink) -> Result<Outcome, BootE
     };
     let mut outcome = session.run()?;
     outcome.series_text =
-        fs::read_to_string(&series).map_err(io_error("read the lab's time series"))?;
+        fs::read_to_string(&paths.series).map_err(io_error("read the lab's time series"))?;
     outcome.series = Series::parse(&outcome.series_text)?;
     Ok(outcome)
 }

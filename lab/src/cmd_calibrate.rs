@@ -12,6 +12,7 @@ use terrace_lab::calibrate;
 use terrace_lab::job::Delays;
 use terrace_lab::job::GUEST_DIR;
 use terrace_lab::job::Job;
+use terrace_lab::plugin::Pmu;
 
 use crate::cmd_run::GuestArgs;
 
@@ -37,6 +38,7 @@ pub(crate) fn main(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
         kernel: &kernel,
         job: Job::here(&machine, command, Delays::On)
             .context("Cannot tell the current directory")?,
+        pmu: Pmu::default(),
         timeout: Duration::from_secs(300),
         program: std::env::current_exe().context("Cannot find the running program")?,
     };

@@ -16,6 +16,7 @@ use terrace_lab::boot::Spec;
 use terrace_lab::job::Delays;
 use terrace_lab::job::Job;
 use terrace_lab::kernel::Kernel;
+use terrace_lab::plugin::Pmu;
 
 /// Which machine and which kernel.
 #[derive(Debug, clap::Args)]
@@ -53,6 +54,8 @@ pub(crate) struct RunArgs {
     /// Host directory that the guest may write to, at the same path (may be repeated)
     #[arg(long, value_name = "DIR")]
     share: Vec<PathBuf>,
+    #[command(flatten)]
+    pmu: Pmu,
     /// Write what came of it as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -73,6 +76,7 @@ pub(crate) fn main(args: &RunArgs) -> anyhow::Result<ExitCode> {
         machine: &machine,
         kernel: &kernel,
         job: job(args, &machine)?,
+        pmu: args.pmu,
         timeout: args.timeout,
         program: std::env::current_exe().context("Cannot find the running program")?,
     };
@@ -141,12 +145,16 @@ fn describe(outcome: &Outcome) {
         for (id, node) in totals.nodes.iter().enumerate() {
             eprintln!(
                 "terrace-lab: node {id}: {} loads, {} stores missed the cache ({} in streams); \
-                 kernel copied {} KiB from it, {} KiB to it",
+                 kernel copied {} KiB from it, {} KiB to it; written to it: {} KiB by programs, \
+                 {} KiB by copies, {} KiB by clearing",
                 node.loads,
                 node.stores,
                 node.stream,
                 node.kernel_read_bytes >> 10,
-                node.kernel_write_bytes >> 10
+                node.kernel_write_bytes >> 10,
+                totals.bytes(node.writebacks_program()) >> 10,
+                totals.bytes(node.writebacks_copy) >> 10,
+                totals.bytes(node.writebacks_clear) >> 10,
             );
         }
     }

@@ -2,7 +2,10 @@
 //! The memory model's options (`lab/plugin/options.c` reads them) for a machine.
 
 use std::path::Path;
+use std::path::PathBuf;
 
+use serde::Deserialize;
+use serde::Serialize;
 use terrace_config::Machine;
 use terrace_config::machine::Lab;
 
@@ -10,6 +13,71 @@ use crate::qemu::node_bytes;
 
 /// The plugin, built by `build.rs`.
 pub const LIBRARY: &str = env!("TERRACE_LAB_PLUGIN");
+
+/// The emulated PMU as it is when the guest starts; the guest can change all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
+pub struct Pmu {
+    /// The emulated PMU samples one in so many last-level misses
+    #[arg(long = "pmu-period", value_name = "N", default_value_t = PERIOD, value_parser = clap::value_parser!(u64).range(1..))]
+    pub period: u64,
+    /// At most so many samples a second of a processor; 0 for no limit
+    #[arg(long = "pmu-rate", value_name = "N", default_value_t = 0)]
+    pub rate: u64,
+    /// What a sample costs its processor, ns of the machine's time
+    #[arg(long = "pmu-charge", value_name = "NS", default_value_t = CHARGE_NS, value_parser = clap::value_parser!(u64).range(..=1_000_000))]
+    pub charge_ns: u64,
+    /// Unread samples that are kept for each processor; 0 for all there is room for
+    #[arg(long = "pmu-room", value_name = "N", default_value_t = 0)]
+    pub room: u64,
+}
+
+/// Some thousand samples a second at the miss rates of the emulated machine.
+const PERIOD: u64 = 97;
+/// Of the order of what a processor's microcode takes to write a sample.
+const CHARGE_NS: u64 = 200;
+/// Sizes in `lab/plugin/pmu.h`.
+const HEADER_BYTES: u64 = 4096;
+const RING_BYTES: u64 = 4096 + 16384 * 48;
+
+impl Default for Pmu {
+    fn default() -> Self {
+        Self {
+            period: PERIOD,
+            rate: 0,
+            charge_ns: CHARGE_NS,
+            room: 0,
+        }
+    }
+}
+
+impl Pmu {
+    /// Size of the memory shared with the guest: a power of two, as a PCI device wants it.
+    #[must_use]
+    pub fn bytes(machine: &Machine, lab: &Lab) -> u64 {
+        let rings = u64::from(lab.cpus) * machine.sockets.len() as u64;
+        (HEADER_BYTES + rings * RING_BYTES).next_power_of_two()
+    }
+}
+
+/// Where the plugin writes and what the guest shares with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Paths {
+    /// The time series.
+    pub series: PathBuf,
+    /// The PMU's memory.
+    pub pmu: PathBuf,
+}
+
+impl Paths {
+    /// In the directory of a run.
+    #[must_use]
+    pub fn in_directory(dir: &Path) -> Self {
+        Self {
+            series: dir.join("series.jsonl"),
+            pmu: dir.join("pmu"),
+        }
+    }
+}
 
 /// Nanoseconds that one line takes at a bandwidth.
 fn line_ns(line: u32, bandwidth: u64) -> f64 {
@@ -21,11 +89,19 @@ fn line_ns(line: u32, bandwidth: u64) -> f64 {
     f64::from(line) * 1e9 / rate
 }
 
-/// Options for `machine`, whose lab settings are `lab`; the time series goes to `series`.
+/// Options for `machine`, whose lab settings are `lab`.
 #[must_use]
-pub fn options(machine: &Machine, lab: &Lab, series: &Path) -> Vec<String> {
+pub fn options(machine: &Machine, lab: &Lab, pmu: &Pmu, paths: &Paths) -> Vec<String> {
     let mut options = vec![
-        format!("series={}", series.display()),
+        format!("series={}", paths.series.display()),
+        format!(
+            "pmu={}:{}:{}:{}:{}",
+            pmu.period,
+            pmu.rate,
+            pmu.charge_ns,
+            pmu.room,
+            paths.pmu.display()
+        ),
         format!("llc={}", lab.llc.bytes),
         format!("ways={}", lab.llc.ways),
         format!("line={}", lab.llc.line),
@@ -65,11 +141,14 @@ mod tests {
     fn options_say_what_the_machine_says() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../machines/cxl-2tier.toml");
         let machine = Machine::load(&path).unwrap();
-        let options = options(&machine, &machine.lab.unwrap(), Path::new("/s"));
+        let lab = machine.lab.unwrap();
+        let paths = Paths::in_directory(Path::new("/d"));
+        let options = options(&machine, &lab, &Pmu::default(), &paths);
         let fast = machine.nodes[0].lab_bytes.unwrap();
         let all = fast + machine.nodes[1].lab_bytes.unwrap();
         for expected in [
-            "series=/s".to_owned(),
+            "series=/d/series.jsonl".to_owned(),
+            "pmu=97:0:200:0:/d/pmu".to_owned(),
             format!("node=0:{fast}"),
             format!("node=1:{all}"),
             "vcpu=1:0".to_owned(),
@@ -80,5 +159,6 @@ mod tests {
                 "no '{expected}' in {options:?}"
             );
         }
+        assert_eq!(Pmu::bytes(&machine, &lab), 2 << 20, "two rings of 772 KiB");
     }
 }

@@ -20,6 +20,8 @@ pub struct Files {
     pub plugin: PathBuf,
     /// Options of the plugin, from [`crate::plugin::options`].
     pub plugin_options: Vec<String>,
+    /// The memory of the emulated PMU, a file of that many bytes.
+    pub pmu: (PathBuf, u64),
     /// The shared directory; sockets and the console's log lie in it, too.
     pub directory: PathBuf,
     /// More host directories: 9p tag and path.
@@ -210,6 +212,15 @@ fn device_arguments(files: &Files) -> Vec<String> {
             format!("virtio-9p-pci,fsdev={tag},mount_tag={tag}"),
         );
     }
+    let (pmu, bytes) = &files.pmu;
+    push(
+        "-object",
+        format!(
+            "memory-backend-file,id=pmu,share=on,size={bytes},mem-path={}",
+            quoted(pmu)
+        ),
+    );
+    push("-device", "ivshmem-plain,memdev=pmu".to_owned());
     push("-device", "virtio-serial-pci".to_owned());
     for port in PORTS {
         let socket = quoted(&files.directory.join(port));
@@ -294,6 +305,7 @@ mod tests {
             initramfs: "/i".into(),
             plugin: "/a,b/p.so".into(),
             plugin_options: vec!["series=/d/s".into()],
+            pmu: ("/d/pmu".into(), 2 << 20),
             directory: "/d".into(),
             shares: vec![("share0".into(), "/x".into())],
         }
@@ -310,6 +322,7 @@ mod tests {
             "hmat-lb,initiator=0,target=1,hierarchy=memory,data-type=access-latency,latency=250",
             "-plugin file=/a,,b/p.so,series=/d/s",
             "fsdev=share0,mount_tag=share0",
+            "-object memory-backend-file,id=pmu,share=on,size=2097152,mem-path=/d/pmu",
         ] {
             assert!(args.contains(expected), "no '{expected}' in {args}");
         }

@@ -20,11 +20,31 @@ pub struct NodeCount {
     pub kernel_stores: u64,
     pub kernel_read_bytes: u64,
     pub kernel_write_bytes: u64,
-    /// Dirty lines the cache gave back.
+    /// Dirty lines the cache gave back: what is written to the memory itself.
     pub writebacks: u64,
+    /// Of these: last written by copies (migration, the kernel's other copies).
+    #[serde(default)]
+    pub writebacks_copy: u64,
+    /// Of these: last written by the kernel's clearing of pages.
+    #[serde(default)]
+    pub writebacks_clear: u64,
     /// Host time that processors waited for this node, and the part of it in its queue.
     pub delay_ns: u64,
     pub queue_ns: u64,
+}
+
+/// Counters of the emulated PMU, since it was first enabled.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PmuCount {
+    /// Records written.
+    pub samples: u64,
+    /// Not written for lack of room.
+    pub lost: u64,
+    /// Not taken because of the rate limit.
+    pub throttled: u64,
+    /// Misses of user code while it was enabled.
+    pub misses: u64,
 }
 
 /// What a line was written for.
@@ -50,6 +70,11 @@ pub struct Line {
     /// User accesses that missed the small private cache, and those the last-level cache served.
     pub accesses: u64,
     pub llc_hits: u64,
+    /// Size of a cache line; 0 in series of before it was told.
+    #[serde(default)]
+    pub line_bytes: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pmu: Option<PmuCount>,
     pub nodes: Vec<NodeCount>,
 }
 
@@ -74,6 +99,12 @@ impl NodeCount {
         self.loads + self.stores
     }
 
+    /// Dirty lines given back that programs wrote last.
+    #[must_use]
+    pub const fn writebacks_program(&self) -> u64 {
+        self.writebacks - self.writebacks_copy - self.writebacks_clear
+    }
+
     fn since(&self, earlier: &Self) -> Self {
         Self {
             loads: self.loads - earlier.loads,
@@ -84,13 +115,32 @@ impl NodeCount {
             kernel_read_bytes: self.kernel_read_bytes - earlier.kernel_read_bytes,
             kernel_write_bytes: self.kernel_write_bytes - earlier.kernel_write_bytes,
             writebacks: self.writebacks - earlier.writebacks,
+            writebacks_copy: self.writebacks_copy - earlier.writebacks_copy,
+            writebacks_clear: self.writebacks_clear - earlier.writebacks_clear,
             delay_ns: self.delay_ns - earlier.delay_ns,
             queue_ns: self.queue_ns - earlier.queue_ns,
         }
     }
 }
 
+impl PmuCount {
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            samples: self.samples - earlier.samples,
+            lost: self.lost - earlier.lost,
+            throttled: self.throttled - earlier.throttled,
+            misses: self.misses - earlier.misses,
+        }
+    }
+}
+
 impl Line {
+    /// Bytes of so many cache lines.
+    #[must_use]
+    pub const fn bytes(&self, lines: u64) -> u64 {
+        lines * self.line_bytes
+    }
+
     /// What happened between `earlier` and this line: `t` and all counters are differences.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
@@ -99,6 +149,9 @@ impl Line {
             t: self.t - earlier.t,
             accesses: self.accesses - earlier.accesses,
             llc_hits: self.llc_hits - earlier.llc_hits,
+            pmu: self
+                .pmu
+                .map(|pmu| pmu.since(&earlier.pmu.unwrap_or_default())),
             nodes: nodes.map(|(now, before)| now.since(before)).collect(),
             ..self.clone()
         }

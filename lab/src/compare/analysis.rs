@@ -150,6 +150,8 @@ mod tests {
             watching: true,
             accesses: 0,
             llc_hits: 0,
+            line_bytes: 64,
+            pmu: None,
             nodes: vec![node(fast), node(slow)],
         }
     }

@@ -32,6 +32,7 @@ use crate::boot::Sink;
 use crate::job::Delays;
 use crate::job::Job;
 use crate::kernel::Kernel;
+use crate::plugin::Pmu;
 
 /// Boot, set-up, filling and checking, beyond the measured time: after that a run has hung.
 const OVERHEAD: Duration = Duration::from_secs(240);
@@ -213,6 +214,7 @@ fn one(
             machine: plan.machine,
             kernel: plan.kernel,
             job,
+            pmu: Pmu::default(),
             timeout: plan.time + OVERHEAD,
             program: plan.program.clone(),
         };

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Runs cells in the lab and keeps what came of each in a file of its own: a call that was ended
+//! goes on where it was.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use anyhow::bail;
+use serde::Deserialize;
+use serde::Serialize;
+use terrace_config::Machine;
+
+use crate::compare::matrix;
+use crate::compare::record::RunRecord;
+use crate::compare::record::System;
+use crate::kernel::Kernel;
+
+/// One pair of runs to be compared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cell {
+    /// The workload's name.
+    pub workload: String,
+    /// Size of the emulated machine's fast node, bytes.
+    pub fast_bytes: u64,
+    /// The system.
+    pub system: System,
+}
+
+impl Cell {
+    fn file(&self) -> String {
+        let size = self.fast_bytes >> 20;
+        format!("{}-{size}MiB-{}.json", self.workload, self.system.name())
+    }
+}
+
+/// What all cells have in common; a kept run of other settings is not taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// The machine's name.
+    pub machine: String,
+    /// Free fast memory that the workloads are sized for, bytes.
+    pub sized_for: u64,
+    /// Measured seconds.
+    pub seconds: u64,
+    /// Of the workloads.
+    pub seed: u64,
+}
+
+/// A cell's run in the lab, as it is kept.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    /// What it was run with.
+    pub settings: Settings,
+    /// Which it is.
+    pub cell: Cell,
+    /// What came of it.
+    pub record: RunRecord,
+}
+
+/// Everything a cell needs.
+#[derive(Debug)]
+pub struct Bench<'a> {
+    /// The machine; its fast node's size is the cell's.
+    pub machine: &'a Machine,
+    /// The guest's kernel.
+    pub kernel: &'a Kernel,
+    /// The program `terrace-lab`.
+    pub program: PathBuf,
+    /// Where `terrace` and `terrace-bench` are.
+    pub tools: PathBuf,
+    /// What all cells have in common.
+    pub settings: Settings,
+    /// Where runs are kept.
+    pub directory: PathBuf,
+}
+
+/// All cells, by workload and size.
+#[must_use]
+pub fn all(workloads: &[String], fast: &[u64], systems: &[System]) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for workload in workloads {
+        for &fast_bytes in fast {
+            for &system in systems {
+                let workload = workload.clone();
+                cells.push(Cell {
+                    workload,
+                    fast_bytes,
+                    system,
+                });
+            }
+        }
+    }
+    cells
+}
+
+/// The machine with a fast node of that size in the lab.
+#[must_use]
+pub fn resized(machine: &Machine, fast_bytes: u64) -> Machine {
+    let mut machine = machine.clone();
+    let fast = machine.ranking(0)[0];
+    machine.nodes[fast].lab_bytes = Some(fast_bytes);
+    machine
+}
+
+impl Bench<'_> {
+    /// The kept run of a cell, if there is one with these settings.
+    ///
+    /// # Errors
+    ///
+    /// Where there is a file that cannot be read.
+    pub fn kept(&self, cell: &Cell) -> anyhow::Result<Option<Kept>> {
+        let path = self.directory.join(cell.file());
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => {
+                return Err(error).with_context(|| format!("Cannot read {}", path.display()));
+            }
+        };
+        // Half a file, or one of another version: to be run again.
+        let kept = serde_json::from_str::<Kept>(&text).ok();
+        Ok(kept.filter(|kept| kept.settings == self.settings && kept.cell == *cell))
+    }
+
+    /// Runs a cell in the lab and keeps what came of it.
+    ///
+    /// # Errors
+    ///
+    /// Where the run failed or cannot be kept.
+    pub fn run(&self, cell: &Cell, tell: fn(&str)) -> anyhow::Result<Kept> {
+        let machine = resized(self.machine, cell.fast_bytes);
+        let plan = matrix::Plan {
+            machine: &machine,
+            kernel: self.kernel,
+            program: self.program.clone(),
+            tools: self.tools.clone(),
+            python_path: PathBuf::new(),
+            workloads: vec![cell.workload.clone()],
+            systems: vec![cell.system],
+            time: Duration::from_secs(self.settings.seconds),
+            seed: self.settings.seed,
+            fast_free: Some(self.settings.sized_for),
+            terrace_options: Vec::new(),
+            json: None,
+            html: None,
+        };
+        let record = matrix::run(&plan, tell)?.pop().context("No run came back")?;
+        if let Some(why) = &record.failed {
+            bail!(
+                "{} under {} failed: {why}",
+                cell.workload,
+                cell.system.name()
+            );
+        }
+        let kept = Kept {
+            settings: self.settings.clone(),
+            cell: cell.clone(),
+            record,
+        };
+        let text = serde_json::to_string_pretty(&kept)? + "\n";
+        replace(&self.directory.join(cell.file()), &text)?;
+        Ok(kept)
+    }
+}
+
+/// Writes a file so that a reader never sees half of it.
+///
+/// # Errors
+///
+/// Where it cannot be written.
+pub fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
+    let fail = || format!("Cannot write {}", path.display());
+    if let Some(directory) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
+        fs::create_dir_all(directory).with_context(fail)?;
+    }
+    let beside = path.with_extension("new");
+    fs::write(&beside, text).with_context(fail)?;
+    fs::rename(&beside, path).with_context(fail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cell_has_a_file_of_its_own() {
+        let workloads = ["gups".to_owned(), "zipf".to_owned()];
+        let cells = all(&workloads, &[1 << 27, 1 << 28], &[System::None, System::Nomad]);
+        let mut files: Vec<String> = cells.iter().map(Cell::file).collect();
+        assert_eq!(files.len(), 8);
+        assert_eq!(files[0], "gups-128MiB-none.json");
+        files.sort();
+        files.dedup();
+        assert_eq!(files.len(), 8);
+    }
+
+    #[test]
+    fn only_runs_of_the_same_settings_are_taken_again() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../machines/cxl-2tier.toml");
+        let machine = Machine::load(&path).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let kernel = Kernel {
+            image: PathBuf::new(),
+            modules: PathBuf::new(),
+        };
+        let mut bench = Bench {
+            machine: &machine,
+            kernel: &kernel,
+            program: PathBuf::new(),
+            tools: PathBuf::new(),
+            settings: Settings {
+                machine: machine.name.clone(),
+                sized_for: 1 << 26,
+                seconds: 10,
+                seed: 1,
+            },
+            directory: directory.path().to_owned(),
+        };
+        let cell = all(&["gups".to_owned()], &[1 << 28], &[System::Nomad]).remove(0);
+        assert_eq!(bench.kept(&cell).unwrap(), None);
+        let record = RunRecord::failed("gups", System::Nomad, String::new());
+        let kept = Kept {
+            settings: bench.settings.clone(),
+            cell: cell.clone(),
+            record,
+        };
+        let text = serde_json::to_string(&kept).unwrap();
+        replace(&directory.path().join(cell.file()), &text).unwrap();
+        assert_eq!(bench.kept(&cell).unwrap(), Some(kept));
+        bench.settings.seconds = 20;
+        assert_eq!(bench.kept(&cell).unwrap(), None);
+    }
+
+    #[test]
+    fn the_fast_node_gets_the_size_asked_for() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../machines/cxl-2tier.toml");
+        let machine = resized(&Machine::load(&path).unwrap(), 7 << 20);
+        assert_eq!(machine.nodes[0].lab_bytes, Some(7 << 20));
+        assert_ne!(machine.nodes[1].lab_bytes, Some(7 << 20));
+    }
+}

@@ -49,7 +49,7 @@ fn cost(event: SampledEvent, period: u64) -> Result<f64, Why> {
     let (mut with, mut without, mut samples) = (f64::MAX, f64::MAX, 0);
     for _ in 0..3 {
         without = without.min(work());
-        let sampler = Sampler::start(event, period)?;
+        let mut sampler = Sampler::start(event, period)?;
         let time = work();
         if time < with {
             with = time;

@@ -104,21 +104,20 @@ impl Nomad {
     /// Demotes cold pages for hotter ones that wait, a batch at a time, as far as the governor
     /// lets it.
     fn make_room(&mut self, now: Nanos, class: u8, page: PageRef, on: NodeId) {
-        if !self.scan.ages_known(now) {
+        if !self.scan.ages_known() {
             return;
         }
         let worth = Nanos(class_idle(class).0.saturating_mul(self.params.hysteresis));
         let free = self.params.inflight_pages.saturating_sub(self.inflight);
         let batch = self.pending.len().min(64).min(free);
         for _ in 0..batch {
-            let Some((victim, age)) = self.coldest(now, on) else {
+            let found = self.coldest(now, on).filter(|(_, age)| *age >= worth);
+            let Some((victim, _)) = found else {
+                self.scarce = true;
                 return;
             };
-            if age < worth
-                || !self
-                    .governor
-                    .take(now, page.size.bytes() + victim.size.bytes())
-            {
+            let bytes = page.size.bytes() + victim.size.bytes();
+            if !self.governor.take(now, bytes) {
                 return;
             }
             self.victims.take();
@@ -128,7 +127,7 @@ impl Nomad {
 
     fn coldest(&mut self, now: Nanos, on: NodeId) -> Option<(PageRef, Nanos)> {
         let pass = Pass {
-            start: self.scan.last_pass(),
+            start: self.scan.armed_since(),
             period: self.scan.period(),
         };
         self.victims.coldest(now, pass, &mut self.pages, on)

@@ -80,6 +80,7 @@ pub struct Nomad {
     scan: ScanControl,
     inflight: usize,
     contended: bool,
+    scarce: bool,
     on_fast: u64,
     inventory_due: Nanos,
     deadline: Nanos,
@@ -103,6 +104,7 @@ impl Nomad {
             pages: Pages::default(),
             inflight: 0,
             contended: false,
+            scarce: false,
             on_fast: 0,
             inventory_due: Nanos::ZERO,
             deadline: Nanos::ZERO,
@@ -151,16 +153,18 @@ impl Nomad {
         let view = PassView {
             full: self.contended,
             contended,
+            scarce: self.scarce,
             futile: contended && self.governor.throttled(),
             pending: self.pending.len(),
             worth: (self.on_fast / 8).max(64),
         };
-        if contended || self.contended && !self.scan.ages_known(now) {
+        if contended || self.contended && !self.scan.ages_known() {
             self.request_inventory(now);
         }
         self.scan.set_floor(self.shortest_pass());
         if let Some(action) = self.scan.tick(now, view) {
             self.victims.clear();
+            self.scarce = false;
             self.actions.push_back(action);
         }
     }
@@ -240,7 +244,11 @@ impl Policy for Nomad {
             Event::Resident { page, node } => {
                 let known = self.pages.get(page).is_some_and(|m| m.node().is_some());
                 if !known {
-                    self.pages.update(page, |meta| meta.set_node(node));
+                    // It may not be armed yet, so it's no colder than this.
+                    self.pages.update(page, |meta| {
+                        meta.set_node(node);
+                        meta.touch(now);
+                    });
                 }
             }
             Event::Ended {
@@ -262,7 +270,10 @@ impl Policy for Nomad {
                 self.shadows.forget(pid);
             }
             // Linux has nobody who reads accessed bits; samples and mappings are not its trackers'.
-            Event::Probed { .. } | Event::Sampled { .. } | Event::Mapped { .. } => {}
+            Event::Probed { .. }
+            | Event::Sampled { .. }
+            | Event::Mapped { .. }
+            | Event::Priority { .. } => {}
             Event::Memory { node, memory } => self.memory(node, memory),
         }
     }

@@ -3,9 +3,13 @@
 //!
 //! Arming costs: a page-table walk for every page and a fault for every page in use. It is worth
 //! that while placement gets better. So the pass is short while pages are promoted, doubles while
-//! few are, and is short again when many are. Fast pages are armed only while the fast tier is full,
-//! because only then it matters which of them are cold; from the first pass on where it is full at
-//! the start. What is cold is known after two passes over them, and until then no pass is judged.
+//! few are, and is short again when many are.
+//!
+//! Fast pages are armed only to learn which of them are cold, which matters while the fast tier is
+//! full: for two passes, from the first on where it is full at the start. What was armed in the
+//! first of them and not touched by the end of the second is cold; it stays armed, so that it is
+//! known to be cold until it faults. Learning starts again when no page is left that is cold enough,
+//! the later the less the last time was worth.
 
 use terrace_core::Nanos;
 
@@ -24,8 +28,12 @@ pub struct ScanControl {
     period: Nanos,
     floor: Nanos,
     scope: ScanScope,
-    scope_since: Nanos,
     started: bool,
+    learn_since: Nanos,
+    learn_next: Nanos,
+    learn_pause: Nanos,
+    learned: Option<Nanos>,
+    promoted_since: u64,
     pass_start: Nanos,
     last_pass: Nanos,
     promoted: u64,
@@ -40,6 +48,8 @@ pub struct PassView {
     pub full: bool,
     /// Whether the fast tier has no room for what waits.
     pub contended: bool,
+    /// Whether no fast page was cold enough for what waits.
+    pub scarce: bool,
     /// Whether migration has proved futile (see the governor).
     pub futile: bool,
     /// How many pages wait for promotion.
@@ -58,8 +68,12 @@ impl ScanControl {
             period: min,
             floor: Nanos::ZERO,
             scope: ScanScope::Slow,
-            scope_since: Nanos::ZERO,
             started: false,
+            learn_since: Nanos::ZERO,
+            learn_next: Nanos::ZERO,
+            learn_pause: Nanos::ZERO,
+            learned: None,
+            promoted_since: 0,
             pass_start: Nanos::ZERO,
             last_pass: Nanos::ZERO,
             promoted: 0,
@@ -79,22 +93,32 @@ impl ScanControl {
         self.floor = floor;
     }
 
-    /// When the last complete pass began.
+    /// Since when at the latest a page has been armed that was not referenced since.
     #[must_use]
-    pub const fn last_pass(&self) -> Nanos {
-        self.last_pass
+    pub fn armed_since(&self) -> Nanos {
+        self.learned.unwrap_or(self.last_pass)
     }
 
     /// Whether fast pages have been armed long enough that an old last reference means a cold page.
     #[must_use]
-    pub fn ages_known(&self, now: Nanos) -> bool {
-        let shortest = self.min.max(self.floor);
-        self.scope == ScanScope::All && now.since(self.scope_since).0 >= 2 * shortest.0
+    pub const fn ages_known(&self) -> bool {
+        self.learned.is_some()
+    }
+
+    /// Whether fast pages are armed, too.
+    #[must_use]
+    pub fn learning(&self) -> bool {
+        self.scope == ScanScope::All
+    }
+
+    fn shortest(&self) -> Nanos {
+        self.min.max(self.floor)
     }
 
     /// A page was promoted: this pass was worth something.
     pub const fn promoted(&mut self) {
         self.promoted += 1;
+        self.promoted_since += 1;
     }
 
     /// A slow page faulted: this pass cost something.
@@ -107,7 +131,12 @@ impl ScanControl {
         if !self.started {
             self.started = true;
             self.pass_start = now;
-            self.look_at(now, scope_for(view.full));
+            if view.full {
+                self.learn(now);
+            }
+        }
+        if self.learning() && now.since(self.learn_since).0 >= 2 * self.shortest().0 {
+            self.learned(now, view);
         }
         if now.since(self.pass_start) >= self.period() {
             self.last_pass = self.pass_start;
@@ -120,25 +149,40 @@ impl ScanControl {
         })
     }
 
-    fn look_at(&mut self, now: Nanos, scope: ScanScope) {
-        if scope != self.scope {
-            self.scope = scope;
-            self.scope_since = now;
-            self.changed = true;
-        }
+    fn learn(&mut self, now: Nanos) {
+        self.scope = ScanScope::All;
+        self.learn_since = now;
+        self.pass_start = now;
+        self.period = self.min;
+        self.changed = true;
+    }
+
+    fn learned(&mut self, now: Nanos, view: PassView) {
+        self.learned = Some(self.learn_since + self.shortest());
+        self.scope = ScanScope::Slow;
+        self.changed = true;
+        let worth_it = self.promoted_since > view.worth && !view.futile;
+        self.learn_pause = if worth_it || self.learn_pause == Nanos::ZERO {
+            self.shortest()
+        } else {
+            Nanos(self.learn_pause.0 * 2).min(self.max.max(self.shortest()))
+        };
+        self.learn_next = now + self.learn_pause;
+        self.promoted_since = 0;
     }
 
     fn pass_ended(&mut self, now: Nanos, view: PassView) {
-        let learning = self.scope == ScanScope::All && !self.ages_known(now);
-        self.look_at(now, scope_for(view.contended || learning && view.full));
-        let learning = self.scope == ScanScope::All && !self.ages_known(now);
+        let unknown = view.scarce || !self.ages_known();
+        if view.contended && unknown && !self.learning() && now >= self.learn_next {
+            self.learn(now);
+        }
         // With room, what a pass costs is its faults: so many for a promotion are worth it.
         let worth = if view.contended {
             view.worth
         } else {
             (self.faults / FAULTS_FOR_PROMOTION).max(16).min(view.worth)
         };
-        let busy = learning || self.promoted > worth || (view.pending > 0 && !view.contended);
+        let busy = self.learning() || self.promoted > worth || (view.pending > 0 && !view.contended);
         self.promoted = 0;
         self.faults = 0;
         let period = if view.futile || !busy {
@@ -153,14 +197,6 @@ impl ScanControl {
     }
 }
 
-const fn scope_for(fast_too: bool) -> ScanScope {
-    if fast_too {
-        ScanScope::All
-    } else {
-        ScanScope::Slow
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,6 +204,7 @@ mod tests {
     const QUIET: PassView = PassView {
         full: false,
         contended: false,
+        scarce: false,
         futile: false,
         pending: 0,
         worth: 10,
@@ -210,48 +247,44 @@ mod tests {
         };
         for second in 1..100 {
             let _ = scan.tick(Nanos::from_secs(second), busy);
-            assert_eq!(scan.last_pass(), Nanos::ZERO);
+            assert_eq!(scan.armed_since(), Nanos::ZERO);
         }
         let _ = scan.tick(Nanos::from_secs(101), busy);
         let _ = scan.tick(Nanos::from_secs(202), busy);
-        assert_eq!(scan.last_pass(), Nanos::from_secs(101));
+        assert_eq!(scan.armed_since(), Nanos::from_secs(101));
+    }
+
+    const FULL: PassView = PassView {
+        full: true,
+        contended: true,
+        ..QUIET
+    };
+
+    fn run(scan: &mut ScanControl, seconds: std::ops::Range<u64>, view: PassView) -> u64 {
+        let armed = |second| {
+            let _ = scan.tick(Nanos::from_secs(second), view);
+            u64::from(scan.learning())
+        };
+        seconds.map(armed).sum()
     }
 
     #[test]
-    fn fast_pages_are_armed_only_while_contended() {
+    fn fast_pages_are_armed_while_cold_ones_are_wanted() {
         let mut scan = ScanControl::new(Nanos::from_secs(1), Nanos::from_secs(8));
-        let full = PassView {
-            full: true,
-            contended: true,
-            ..QUIET
+        assert_eq!(run(&mut scan, 0..1, QUIET), 0);
+        assert_eq!(run(&mut scan, 1..3, FULL), 2);
+        assert!(!scan.ages_known());
+        assert_eq!(run(&mut scan, 3..4, FULL), 0);
+        assert!(scan.ages_known());
+        assert_eq!(scan.armed_since(), Nanos::from_secs(2));
+        assert_eq!(run(&mut scan, 4..100, FULL), 0, "there are cold pages");
+        let scarce = PassView {
+            scarce: true,
+            ..FULL
         };
-        let started = scan.tick(Nanos::ZERO, QUIET);
-        assert!(matches!(
-            started,
-            Some(Action::Scan {
-                scope: ScanScope::Slow,
-                ..
-            })
-        ));
-        let action = scan.tick(Nanos::from_secs(1), full);
-        assert!(matches!(
-            action,
-            Some(Action::Scan {
-                scope: ScanScope::All,
-                ..
-            })
-        ));
-        for second in [1, 2] {
-            let now = Nanos::from_secs(second);
-            assert!(!scan.ages_known(now));
-            let _ = scan.tick(now, full);
-            assert_eq!(scan.period(), Nanos::from_secs(1), "nothing to judge by yet");
-        }
-        assert!(scan.ages_known(Nanos::from_secs(3)));
-        let _ = scan.tick(Nanos::from_secs(3), full);
-        assert_eq!(scan.period(), Nanos::from_secs(2), "nothing was promoted");
-        let _ = scan.tick(Nanos::from_secs(5), QUIET);
-        assert!(!scan.ages_known(Nanos::from_secs(5)), "slow pages only");
+        // Two of each learning; the pauses grow to 8 s.
+        let armed = run(&mut scan, 100..200, scarce);
+        assert!((14..=30).contains(&armed), "{armed}");
     }
 
     #[test]
@@ -262,16 +295,10 @@ mod tests {
             ..QUIET
         };
         scan.set_floor(Nanos::from_secs(10));
-        for second in 0..20 {
-            let _ = scan.tick(Nanos::from_secs(second), full);
-            assert_eq!(scan.scope, ScanScope::All);
-            assert!(!scan.ages_known(Nanos::from_secs(second)));
-        }
-        assert!(scan.ages_known(Nanos::from_secs(20)));
+        assert_eq!(run(&mut scan, 0..20, full), 20);
+        assert!(!scan.ages_known());
         // Nothing waits for room after that: which fast pages are cold doesn't matter.
-        for second in 20..40 {
-            let _ = scan.tick(Nanos::from_secs(second), full);
-        }
-        assert_eq!(scan.scope, ScanScope::Slow);
+        assert_eq!(run(&mut scan, 20..60, full), 0);
+        assert!(scan.ages_known());
     }
 }

@@ -130,8 +130,8 @@ fn a_run_promotes_and_puts_everything_back() {
          cat /tmp/s"
     ))
     .good();
-    assert!(number(&out, "promoted_pages") > 3000, "{out}");
-    assert!(number(&out, "tpm_committed") > 3000, "{out}");
+    assert!(number(&out, "promoted_pages") > 500, "{out}");
+    assert!(number(&out, "tpm_committed") > 500, "{out}");
     // The books: what was ordered has ended one way or another.
     let ended: u64 = [
         "promoted_pages",
@@ -185,7 +185,7 @@ fn attach_promotes_a_running_program_by_move_pages() {
          cat /tmp/s"
     ))
     .good();
-    assert!(number(&out, "ordinary_moves") > 3000, "{out}");
+    assert!(number(&out, "ordinary_moves") > 500, "{out}");
     assert_eq!(number(&out, "tpm_committed"), 0, "{out}");
 }
 
@@ -203,7 +203,7 @@ fn without_userfaultfd_pages_go_by_move_pages_and_the_user_is_told() {
         out.contains("no transactions, move_pages instead: Operation not permitted"),
         "{out}"
     );
-    assert!(number(&out, "ordinary_moves") > 3000, "{out}");
+    assert!(number(&out, "ordinary_moves") > 500, "{out}");
 }
 
 #[test]
@@ -230,6 +230,6 @@ fn children_are_followed_unless_told_otherwise() {
         );
         number(&guest(&script).good(), "promoted_pages")
     };
-    assert!(run("") > 3000);
+    assert!(run("") > 500);
     assert_eq!(run("--no-follow"), 0);
 }

@@ -204,7 +204,7 @@ fn status_pause_and_resume_reach_a_running_supervisor() {
 
     let mut run = std::process::Command::new(assert_cmd::cargo::cargo_bin("terrace"))
         .env("TERRACE_RUN_DIR", dir.path())
-        .args(["run", "--policy", "none", "--no-agent", "--", "sleep", "30"])
+        .args(["run", "--policy", "none", "--no-agent", "--", "sleep", "300"])
         .spawn()
         .expect("starts");
     let status = || -> Vec<serde_json::Value> {
@@ -214,7 +214,7 @@ fn status_pause_and_resume_reach_a_running_supervisor() {
             .expect("runs");
         serde_json::from_slice(&output.stdout).expect("JSON")
     };
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while status().is_empty() && std::time::Instant::now() < until {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }

@@ -8,7 +8,10 @@
 pub mod arena;
 pub mod clock;
 pub mod eventfd;
+pub mod frames;
+pub mod ivshmem;
 pub mod mark;
+pub mod memory_blocks;
 pub mod mempolicy;
 pub mod move_pages;
 pub mod pagemap;

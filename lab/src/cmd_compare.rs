@@ -55,6 +55,9 @@ pub(crate) struct CompareArgs {
     /// Seed of the workloads
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Free fast memory that the workloads are sized for [default: what is free]
+    #[arg(long, value_name = "SIZE", value_parser = terrace_core::parse_bytes)]
+    fast_free: Option<u64>,
     /// One more option for `terrace run` (may be repeated)
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
     terrace_option: Vec<String>,
@@ -111,6 +114,7 @@ pub(crate) fn compare(args: &CompareArgs) -> anyhow::Result<ExitCode> {
         systems: args.systems.clone(),
         time: Duration::from_secs(args.seconds),
         seed: args.seed,
+        fast_free: args.fast_free,
         terrace_options: args.terrace_option.clone(),
         json: args.json.clone(),
         html: args.html.clone(),

@@ -8,6 +8,8 @@
 //! files, [`qemu`] writes the command line and [`plugin`] the memory model's options; [`guest`]
 //! is what runs as process 1 inside. [`mark`] is how a guest program talks to the memory model.
 //!
+//! [`compare`] runs workloads under systems, [`validate`] holds the simulator against that.
+//!
 //! What is modelled, and what that distorts, is in `docs/lab.md`.
 
 pub mod boot;
@@ -20,5 +22,6 @@ pub mod kernel;
 pub mod plugin;
 pub mod qemu;
 pub mod series;
+pub mod validate;
 
 pub use terrace_sys::mark;

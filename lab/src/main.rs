@@ -11,6 +11,7 @@ use clap::Subcommand;
 mod cmd_calibrate;
 mod cmd_compare;
 mod cmd_run;
+mod cmd_validate;
 
 #[derive(Debug, Parser)]
 #[command(name = "terrace-lab", version, about = "The emulated tiered machine")]
@@ -27,6 +28,8 @@ enum Cmd {
     Calibrate(cmd_calibrate::CalibrateArgs),
     /// Run workloads under systems, one boot each, and print one table
     Compare(cmd_compare::CompareArgs),
+    /// Hold the simulator against the lab: same cells in both, one table
+    Validate(cmd_validate::ValidateArgs),
     /// Inside the lab: start or stop the memory model, or put a mark into the time series
     Mark {
         /// `start`, `stop`, or the text of a mark
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Cmd::Run(args) => cmd_run::main(&args),
         Cmd::Calibrate(args) => cmd_calibrate::main(&args),
         Cmd::Compare(args) => cmd_compare::compare(&args),
+        Cmd::Validate(args) => cmd_validate::main(&args),
         Cmd::Scenario(args) => Ok(cmd_compare::scenario(args)),
         Cmd::Kernel {
             command: KernelCmd::Fetch,

@@ -97,6 +97,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "terrace-config",
             "terrace-chart",
             "terrace-workload",
+            "terrace-sim",
             "terrace-bench",
             "terrace-sys",
         ],

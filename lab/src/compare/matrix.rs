@@ -62,6 +62,9 @@ pub struct Plan<'a> {
     pub time: Duration,
     /// Of everything random.
     pub seed: u64,
+    /// Free fast memory that the workloads are sized for; what is free in a workload's first run
+    /// where absent.
+    pub fast_free: Option<u64>,
     /// More options for `terrace run`.
     pub terrace_options: Vec<String>,
     /// Where the results go as JSON.
@@ -89,7 +92,9 @@ pub fn run(plan: &Plan<'_>, tell: fn(&str)) -> anyhow::Result<Vec<RunRecord>> {
             );
             tell(&format!("{label}: booting"));
             let begun = Instant::now();
-            let size = fast_free.get(workload.as_str()).copied();
+            let size = plan
+                .fast_free
+                .or_else(|| fast_free.get(workload.as_str()).copied());
             let record = one(plan, workload, system, size, &label, tell);
             tell(&format!("{label}: {}, {}", verdict(&record), took(begun)));
             if let Some(bytes) = record.fast_free_bytes {
@@ -277,6 +282,7 @@ fn record(
         ops_per_s: analysis::final_rate(&series),
         fast_access_ratio: analysis::final_share(&outcome.series, fast_node),
         kernel: outcome.kernel.clone(),
+        nodes: outcome.nodes.clone(),
         failed: None,
         series,
         ..RunRecord::failed(workload, system, String::new())

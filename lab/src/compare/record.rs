@@ -6,6 +6,8 @@ use serde::Deserialize;
 use serde::Serialize;
 use terrace_workload::report::Line;
 
+use crate::job::GuestNode;
+
 /// A way to place and move the workload's pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -100,6 +102,9 @@ pub struct RunRecord {
     pub fast_free_bytes: Option<u64>,
     /// The guest's kernel.
     pub kernel: String,
+    /// Memory of the guest's nodes before the workload began.
+    #[serde(default)]
+    pub nodes: Vec<GuestNode>,
     /// Share of the host's processors that others used meanwhile; rates are only good when small.
     pub host_busy_ratio: Option<f64>,
     /// All that Terrace counted, as `terrace run --stats` wrote it.
@@ -123,6 +128,7 @@ impl RunRecord {
             failed: Some(why),
             fast_free_bytes: None,
             kernel: String::new(),
+            nodes: Vec::new(),
             host_busy_ratio: None,
             terrace: None,
             series: Vec::new(),

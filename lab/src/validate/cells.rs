@@ -148,7 +148,9 @@ impl Bench<'_> {
             json: None,
             html: None,
         };
-        let record = matrix::run(&plan, tell)?.pop().context("No run came back")?;
+        let record = matrix::run(&plan, tell)?
+            .pop()
+            .context("No run came back")?;
         if let Some(why) = &record.failed {
             bail!(
                 "{} under {} failed: {why}",
@@ -189,7 +191,11 @@ mod tests {
     #[test]
     fn every_cell_has_a_file_of_its_own() {
         let workloads = ["gups".to_owned(), "zipf".to_owned()];
-        let cells = all(&workloads, &[1 << 27, 1 << 28], &[System::None, System::Nomad]);
+        let cells = all(
+            &workloads,
+            &[1 << 27, 1 << 28],
+            &[System::None, System::Nomad],
+        );
         let mut files: Vec<String> = cells.iter().map(Cell::file).collect();
         assert_eq!(files.len(), 8);
         assert_eq!(files[0], "gups-128MiB-none.json");

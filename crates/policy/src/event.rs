@@ -74,6 +74,14 @@ pub enum Event {
         /// The process.
         pid: Pid,
     },
+    /// A process is to be put before others, or no longer (HeMem 5.2.2). Processes of which nothing is
+    /// told have none.
+    Priority {
+        /// The process.
+        pid: Pid,
+        /// 0 is no priority.
+        priority: u32,
+    },
     /// A page's accessed bit was read and cleared.
     Probed {
         /// The page.
@@ -156,6 +164,12 @@ pub enum Reason {
     AllocationFailed,
     /// By its hint fault alone.
     HintFault,
+    /// Sampled often enough (HeMem 3.1).
+    Hot,
+    /// Stored to often enough (HeMem 3.3).
+    WriteHeavy,
+    /// Of a program with priority (HeMem 5.2.2).
+    Priority,
 }
 
 /// Which tiers the tracker shall arm.

@@ -9,14 +9,17 @@
 //! * [`engine`]: drives a policy over a machine, the same in supervisor and simulator; [`stats`].
 //! * [`event`]: what a policy sees and what it gives.
 //! * [`pages`]: dense metadata, 8 bytes a page.
-//! * [`none`], [`nomad`]: the policies. [`by_name`] makes one from its preset name.
+//! * [`none`], [`nomad`], [`hemem`]: the policies. [`by_name`] makes one from its preset name,
+//!   [`with_settings`] with parameters ([`settings`]).
 #![forbid(unsafe_code)]
 
 pub mod engine;
 pub mod event;
+pub mod hemem;
 pub mod nomad;
 pub mod none;
 pub mod pages;
+pub mod settings;
 pub mod stats;
 
 use terrace_core::Nanos;
@@ -32,6 +35,8 @@ pub use event::Migration;
 pub use event::Reason;
 pub use event::ScanScope;
 pub use event::Verdict;
+pub use settings::SettingError;
+pub use settings::Settings;
 pub use stats::Stats;
 
 /// What decides.
@@ -51,7 +56,7 @@ pub trait Policy: std::fmt::Debug + Send {
 }
 
 /// The presets there are.
-pub const NAMES: [&str; 2] = ["none", "nomad"];
+pub const NAMES: [&str; 3] = ["none", "nomad", "hemem"];
 
 /// Why no policy was made.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -62,6 +67,9 @@ pub enum PolicyError {
     /// A preset that needs two tiers got one.
     #[error("Policy '{0}' needs a fast and a slow tier, and this machine has one")]
     OneTier(String),
+    /// A parameter that the policy does not have, or a value it cannot have.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
 }
 
 /// Makes the policy of that name for a machine with these tiers.
@@ -70,13 +78,30 @@ pub enum PolicyError {
 ///
 /// Where there is no such policy, or it cannot work on this machine.
 pub fn by_name(name: &str, tiers: &Tiers) -> Result<Box<dyn Policy>, PolicyError> {
-    match name {
-        "none" => Ok(Box::new(none::None)),
-        "nomad" if tiers.count() < 2 => Err(PolicyError::OneTier(name.to_owned())),
-        "nomad" => Ok(Box::new(nomad::Nomad::new(
-            nomad::Params::default(),
-            tiers.clone(),
-        ))),
-        other => Err(PolicyError::Unknown(other.to_owned())),
+    let mut settings = Settings::new(name, std::collections::BTreeMap::new());
+    with_settings(name, tiers, &mut settings)
+}
+
+/// Makes the policy of that name with these parameters. Whoever calls may have parameters of its own
+/// among them, and asks them to be finished with ([`Settings::finish`]) when it has read those.
+///
+/// # Errors
+///
+/// Where there is no such policy, it cannot work on this machine, or a value cannot be.
+pub fn with_settings(
+    name: &str,
+    tiers: &Tiers,
+    settings: &mut Settings,
+) -> Result<Box<dyn Policy>, PolicyError> {
+    if !NAMES.contains(&name) {
+        return Err(PolicyError::Unknown(name.to_owned()));
     }
+    if name != "none" && tiers.count() < 2 {
+        return Err(PolicyError::OneTier(name.to_owned()));
+    }
+    Ok(match name {
+        "nomad" => Box::new(nomad::Nomad::new(settings::nomad(settings)?, tiers.clone())),
+        "hemem" => Box::new(hemem::Hemem::new(hemem::Params::read(settings)?, tiers)),
+        _ => Box::new(none::None),
+    })
 }

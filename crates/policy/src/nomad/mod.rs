@@ -143,8 +143,7 @@ impl Nomad {
             .iter()
             .filter(|n| self.tiers.is_top(n.id))
             .all(|n| {
-                self.rooms.memory(n.id).is_some()
-                    && self.rooms.room(n.id) < n.capacity_bytes / 128
+                self.rooms.memory(n.id).is_some() && self.rooms.room(n.id) < n.capacity_bytes / 128
             })
     }
 

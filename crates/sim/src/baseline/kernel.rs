@@ -331,6 +331,7 @@ impl Policy for Kernel {
             Event::Resident { .. }
             | Event::Sampled { .. }
             | Event::Mapped { .. }
+            | Event::Priority { .. }
             | Event::ShadowLost { .. }
             | Event::Unmapped { .. }
             | Event::Gone { .. } => {}

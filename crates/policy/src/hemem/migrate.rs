@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is migrated at a tick (HeMem 3.3): the reserve is restored, hot slow pages take the places of
+//! cold fast ones.
+//!
+//! A swap is ordered as a demotion and a promotion at once where the fast tier has a page free now,
+//! which is what the reserve is for; else the demotion first, and the hot page keeps its place in its
+//! list until there is room.
+
+use terrace_core::Nanos;
+use terrace_core::PageRef;
+
+use super::Hemem;
+use super::Queue;
+use super::classify;
+use super::classify::Seat;
+use super::table::Meta;
+use super::table::Tier;
+use crate::event::Action;
+use crate::event::Migration;
+use crate::event::Reason;
+use crate::event::Verdict;
+
+/// So long an answer to an inventory is waited for.
+const ANSWER: Nanos = Nanos::from_millis(500);
+/// A page whose migration fails so often in a row must prove itself anew.
+const RETRIES: u8 = 3;
+/// Longest pause between inventories, as a multiple of the shortest.
+const LONGEST: u64 = 16;
+
+/// When the fast tier's pages were asked for. The policy learns of a page by its samples, and of cold
+/// ones only so.
+#[derive(Debug)]
+pub(super) struct Inventory {
+    shortest: Nanos,
+    interval: Nanos,
+    asked: Option<Nanos>,
+    found: bool,
+    /// Pages of programs with priority that are not fast are looked for once the answer is there.
+    look: bool,
+}
+
+impl Inventory {
+    pub(super) const fn new(shortest: Nanos) -> Self {
+        Self {
+            shortest,
+            interval: shortest,
+            asked: None,
+            found: false,
+            look: false,
+        }
+    }
+
+    /// It told of a page that was not known.
+    pub(super) const fn found(&mut self) {
+        self.found = true;
+    }
+
+    /// There is more memory to know of: the next may come soon.
+    pub(super) const fn renew(&mut self) {
+        self.interval = self.shortest;
+        self.look = true;
+    }
+
+    /// Whether to ask now.
+    fn due(&mut self, now: Nanos) -> bool {
+        if self
+            .asked
+            .is_some_and(|asked| now.since(asked) < self.interval)
+        {
+            return false;
+        }
+        let longest = self.shortest.0.saturating_mul(LONGEST);
+        self.interval = match (self.asked, self.found) {
+            (Some(_), false) => Nanos((self.interval.0 * 2).min(longest)),
+            _ => self.shortest,
+        };
+        self.asked = Some(now);
+        self.found = false;
+        true
+    }
+
+    /// Whether the last one has been answered.
+    fn answered(&self, now: Nanos) -> bool {
+        self.asked.is_some_and(|asked| now.since(asked) >= ANSWER)
+    }
+}
+
+impl Hemem {
+    const fn page_bytes(&self) -> u64 {
+        self.params.page_size.bytes()
+    }
+
+    fn may_order(&self, pages: u64) -> bool {
+        let bytes = self.page_bytes() * pages;
+        self.inflight < self.params.inflight_pages
+            && self.inflight_bytes + bytes <= self.params.inflight_bytes.max(bytes)
+            && self.limit.has(bytes)
+    }
+
+    fn surplus(&self) -> i128 {
+        self.pool
+            .surplus(self.params.reserve(self.pool.fast_bytes()))
+    }
+
+    fn order(&mut self, unit: u32, migration: Migration, reason: Reason) {
+        let mut meta = self.table.get(unit);
+        meta.set_moving(true);
+        self.put(unit, meta, Seat::Keep);
+        let bytes = self.page_bytes();
+        self.pool.ordered(migration.target(), bytes);
+        self.limit.take(bytes);
+        self.inflight += 1;
+        self.inflight_bytes += bytes;
+        self.actions.push_back(Action::Migrate {
+            page: self.table.page(unit),
+            migration,
+            reason,
+        });
+    }
+
+    /// Whether it could be ordered: the slow tier may be full.
+    fn demote(&mut self, unit: u32, reason: Reason) -> bool {
+        let Some(to) = self.pool.roomiest(false, self.page_bytes()) else {
+            return false;
+        };
+        self.order(unit, Migration::Demote { to }, reason);
+        true
+    }
+
+    /// The first cold page of the fast tier. Where none is known, asks what is there.
+    fn cold(&mut self, now: Nanos) -> Option<u32> {
+        let cold = self.lists[Queue::FastCold as usize].front();
+        if cold.is_none() && self.inventory.due(now) {
+            self.actions.push_back(Action::Inventory);
+        }
+        cold
+    }
+
+    /// Keeps memory free in the fast tier (3.3), if need be by migrating pages that are not cold.
+    pub(super) fn restore_reserve(&mut self, now: Nanos) {
+        while self.surplus() < 0 && self.may_order(1) {
+            let cold = self.cold(now);
+            // Any page will do: not a write-heavy one, which are first.
+            let arbitrary = || {
+                let known = self.inventory.answered(now);
+                self.lists[Queue::FastHot as usize].back().filter(|_| known)
+            };
+            let Some(unit) = cold.or_else(arbitrary) else {
+                return;
+            };
+            if !self.demote(unit, Reason::FastPressure) {
+                return;
+            }
+            match cold {
+                Some(_) => self.counters.reserve_cold += 1,
+                None => self.counters.reserve_arbitrary += 1,
+            }
+        }
+    }
+
+    /// The slow page that is next, with the reason why. What has cooled meanwhile is not.
+    fn next_hot(&mut self) -> Option<(u32, Reason)> {
+        if let Some(unit) = self.lists[Queue::SlowPriority as usize].front() {
+            return Some((unit, Reason::Priority));
+        }
+        loop {
+            let unit = self.lists[Queue::SlowHot as usize].front()?;
+            let mut meta = self.table.get(unit);
+            if meta.clock() != self.clock && self.params.cooling_pages > 0 {
+                let seat = classify::cool(&mut meta, self.clock, &self.params);
+                self.put(unit, meta, seat);
+                continue;
+            }
+            let reason = if meta.heavy() {
+                Reason::WriteHeavy
+            } else {
+                Reason::Hot
+            };
+            return Some((unit, reason));
+        }
+    }
+
+    /// Swaps hot slow pages with cold fast ones, as long as there are both.
+    pub(super) fn promote(&mut self, now: Nanos) {
+        let bytes = self.page_bytes();
+        while self.may_order(2) {
+            let Some((unit, reason)) = self.next_hot() else {
+                return;
+            };
+            let swap = self.surplus() < i128::from(bytes);
+            if swap {
+                let victim = match self.cold(now) {
+                    Some(cold) => Some(cold),
+                    // A program with priority displaces what others have, cold or not.
+                    None if reason == Reason::Priority && self.inventory.answered(now) => {
+                        self.lists[Queue::FastHot as usize].back()
+                    }
+                    None => None,
+                };
+                let Some(victim) = victim else {
+                    self.counters.no_cold += 1;
+                    return;
+                };
+                if !self.demote(victim, Reason::MakeRoom) {
+                    return;
+                }
+                self.counters.swaps += 1;
+            }
+            let Some(to) = self.pool.roomiest(true, bytes) else {
+                // Room is being made.
+                return;
+            };
+            self.counters.promoted_heavy += u64::from(reason == Reason::WriteHeavy);
+            let migration = Migration::Promote {
+                to,
+                keep_shadow: false,
+            };
+            self.order(unit, migration, reason);
+        }
+    }
+
+    /// All memory of a program with priority is to be fast: what an inventory did not find there is
+    /// taken for slow. Where it is not, the order for it comes back as lost.
+    pub(super) fn look_for_pages(&mut self, now: Nanos) {
+        if !self.inventory.look {
+            return;
+        }
+        let prioritized: Vec<_> = self.regions.with_priority().collect();
+        if prioritized.is_empty() {
+            self.inventory.look = false;
+            return;
+        }
+        if self.inventory.due(now) {
+            self.actions.push_back(Action::Inventory);
+        }
+        if !self.inventory.answered(now) {
+            return;
+        }
+        self.inventory.look = false;
+        for pid in prioritized {
+            let managed: Vec<_> = self.regions.managed(pid).collect();
+            let step = usize::try_from(self.page_bytes()).unwrap_or(usize::MAX);
+            for range in managed {
+                let first = range.start.align_down(self.params.page_size).0;
+                for addr in (first..range.end.0).step_by(step) {
+                    let page = PageRef {
+                        pid,
+                        addr: terrace_core::Addr(addr),
+                        size: self.params.page_size,
+                    };
+                    let Some(unit) = self.managed(page) else {
+                        continue;
+                    };
+                    let mut meta = self.table.get(unit);
+                    if meta.tier() == Tier::Unknown && !meta.moving() {
+                        meta.set_tier(Tier::Slow);
+                        self.put(unit, meta, Seat::Keep);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A migration ended.
+    pub(super) fn ended(&mut self, page: PageRef, migration: Migration, verdict: Verdict) {
+        let (to, bytes) = (migration.target(), page.size.bytes());
+        let moved = matches!(verdict, Verdict::Moved { .. } | Verdict::MovedOntoShadow);
+        self.inflight = self.inflight.saturating_sub(1);
+        self.inflight_bytes = self.inflight_bytes.saturating_sub(bytes);
+        self.pool.ended(to, bytes, moved);
+        if verdict == Verdict::NoMemory {
+            self.pool.mark_full(to);
+        }
+        let Some(unit) = self.table.find(page.pid, page.addr) else {
+            return;
+        };
+        let mut meta = self.table.get(unit);
+        if !meta.moving() {
+            // It was unmapped meanwhile.
+            return;
+        }
+        meta.set_moving(false);
+        let seat = match verdict {
+            Verdict::Moved { .. } | Verdict::MovedOntoShadow => {
+                meta.set_tier(if self.pool.is_fast(to) {
+                    Tier::Fast
+                } else {
+                    Tier::Slow
+                });
+                meta.set_retries(0);
+                Seat::Keep
+            }
+            // It was first before, and is again when there is room.
+            Verdict::NoMemory => Seat::Front,
+            Verdict::Dirtied | Verdict::Busy if meta.retries() + 1 < RETRIES => {
+                meta.set_retries(meta.retries() + 1);
+                Seat::Back
+            }
+            Verdict::Dirtied | Verdict::Busy => {
+                self.counters.given_up += 1;
+                meta = forgotten(meta);
+                Seat::Keep
+            }
+            Verdict::Lost => {
+                meta = forgotten(meta);
+                Seat::Keep
+            }
+        };
+        self.put(unit, meta, seat);
+    }
+}
+
+/// Nothing is known of it any more, but how far it is cooled.
+fn forgotten(meta: Meta) -> Meta {
+    let mut new = Meta::default();
+    new.set_clock(meta.clock());
+    new
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! HeMem's parameters: the paper's first, then those that user space on a stock kernel adds.
+//!
+//! `docs/papers/hemem.md` has the reasons, one by one.
+
+use terrace_core::Nanos;
+use terrace_core::PageSize;
+use terrace_core::parse_bytes;
+
+use super::table::COUNT_MAX;
+use crate::settings::SettingError;
+use crate::settings::Settings;
+
+/// The paper's share of the fast tier for amounts it gives in bytes: 1 GB of 192 GB (3.3, 5).
+const SHARE_OF_FAST: u64 = 192;
+const GIB: u64 = 1 << 30;
+
+/// Everything that can be tuned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Params {
+    /// Sampled loads that make a page hot (3.1: 8).
+    pub hot_read_threshold: u8,
+    /// Sampled stores that make a page hot and write-heavy (3.1: 4).
+    pub hot_write_threshold: u8,
+    /// Sampled accesses to any page that advance the cooling clock (3.1: 18).
+    pub cooling_threshold: u8,
+    /// How often the policy acts (3.2: 10 ms).
+    pub policy_interval: Nanos,
+    /// Free memory that the fast tier is to have, bytes beyond the kernel's high watermark (3.3: 1 GB
+    /// of 192). If not given, that share of the fast tier.
+    pub free_reserve: Option<u64>,
+    /// Bytes moved a second at most, both ways together (3.2: 10 GB).
+    pub max_migration_rate: u64,
+    /// Mappings of at least so many bytes are managed (3.3: 1 GB of 192). If not given, that share of
+    /// the fast tier, 1 GiB at most.
+    pub managed_threshold: Option<u64>,
+    /// What counts as a page: 2 MiB (3.1) or 4 KiB.
+    pub page_size: PageSize,
+    /// Accesses for one sample (3.1: 5,000). The tracker's; the policy does not look at it.
+    pub sample_period: u64,
+    /// Threads that copy a page (3.2: 4). The mover's; the policy does not look at it.
+    pub copy_threads: u32,
+
+    /// Pages whose stale counts are cooled at each tick although they were not sampled, of each hot
+    /// list (5.1 speaks of a cooling thread; 3.1 does not). 0: only when sampled.
+    pub cooling_pages: usize,
+    /// Migrations under way at most.
+    pub inflight_pages: usize,
+    /// Bytes of migrations under way at most.
+    pub inflight_bytes: u64,
+    /// Shortest time between two inventories of the fast tier; doubles up to 16 times that while they
+    /// bring nothing new.
+    pub inventory_interval: Nanos,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            hot_read_threshold: 8,
+            hot_write_threshold: 4,
+            cooling_threshold: 18,
+            policy_interval: Nanos::from_millis(10),
+            free_reserve: None,
+            max_migration_rate: 10_000_000_000,
+            managed_threshold: None,
+            page_size: PageSize::Huge2M,
+            sample_period: 5_000,
+            copy_threads: 4,
+            cooling_pages: 8_192,
+            inflight_pages: 4_096,
+            inflight_bytes: 128 << 20,
+            inventory_interval: Nanos::from_millis(1_000),
+        }
+    }
+}
+
+impl Params {
+    /// As written; what is not given has its default.
+    ///
+    /// # Errors
+    ///
+    /// Where a value cannot be.
+    pub fn read(settings: &mut Settings) -> Result<Self, SettingError> {
+        let d = Self::default();
+        let bytes = |text: &str| parse_bytes(text).ok().map(Some);
+        let size = "a size such as 512MiB";
+        Ok(Self {
+            hot_read_threshold: settings.number(
+                "hot_read_threshold",
+                d.hot_read_threshold,
+                1..=COUNT_MAX,
+            )?,
+            hot_write_threshold: settings.number(
+                "hot_write_threshold",
+                d.hot_write_threshold,
+                1..=COUNT_MAX,
+            )?,
+            cooling_threshold: settings.number(
+                "cooling_threshold",
+                d.cooling_threshold,
+                1..=COUNT_MAX,
+            )?,
+            policy_interval: settings
+                .time("policy_interval", d.policy_interval)?
+                .max(Nanos(100_000)),
+            free_reserve: settings.value("free_reserve", d.free_reserve, size, bytes)?,
+            max_migration_rate: settings.rate("max_migration_rate", d.max_migration_rate)?,
+            managed_threshold: settings.value(
+                "managed_threshold",
+                d.managed_threshold,
+                size,
+                bytes,
+            )?,
+            page_size: settings.value("page_size", d.page_size, "4KiB or 2MiB", |text| {
+                match parse_bytes(text).ok()? {
+                    0x1000 => Some(PageSize::Base4K),
+                    0x20_0000 => Some(PageSize::Huge2M),
+                    _ => None,
+                }
+            })?,
+            sample_period: settings.number("sample_period", d.sample_period, 1..=1 << 40)?,
+            copy_threads: settings.number("copy_threads", d.copy_threads, 1..=64)?,
+            cooling_pages: settings.number("cooling_pages", d.cooling_pages, 0..=1 << 30)?,
+            inflight_pages: settings.number("inflight_pages", d.inflight_pages, 1..=1 << 20)?,
+            inflight_bytes: settings.number(
+                "inflight_bytes",
+                d.inflight_bytes,
+                1 << 21..=1 << 40,
+            )?,
+            inventory_interval: settings.time("inventory_interval", d.inventory_interval)?,
+        })
+    }
+
+    /// Free bytes the fast tier is to have, for a tier of that size.
+    #[must_use]
+    pub fn reserve(&self, fast_bytes: u64) -> u64 {
+        let share = (fast_bytes / SHARE_OF_FAST).max(self.page_size.bytes());
+        self.free_reserve.unwrap_or(share)
+    }
+
+    /// Size from which a mapping is managed, for a fast tier of that size.
+    #[must_use]
+    pub fn threshold(&self, fast_bytes: u64) -> u64 {
+        let share = (fast_bytes / SHARE_OF_FAST).clamp(self.page_size.bytes(), GIB);
+        self.managed_threshold.unwrap_or(share)
+    }
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How much memory the two tiers have free, between two samples of it; the migration rate.
+//!
+//! HeMem knows two memories. Here the fastest tier is the one, all others are the other, and each may
+//! be several nodes: a migration goes to the roomiest. A sample is true when it is taken and stale at
+//! once, so what was ordered since is reckoned with: memory promised to promotions, and memory that
+//! demotions under way will give back.
+
+use terrace_core::Nanos;
+use terrace_core::NodeId;
+use terrace_core::NodeMemory;
+use terrace_core::Tiers;
+
+#[derive(Debug)]
+struct Node {
+    id: NodeId,
+    fast: bool,
+    memory: Option<NodeMemory>,
+    promised: u64,
+    /// An allocation failed since the last sample.
+    full: bool,
+}
+
+impl Node {
+    /// Free bytes above the kernel's low watermark that nobody was promised.
+    fn room(&self) -> u64 {
+        let Some(memory) = self.memory.filter(|_| !self.full) else {
+            return 0;
+        };
+        memory
+            .free_bytes
+            .saturating_sub(self.promised)
+            .saturating_sub(memory.low_bytes)
+    }
+}
+
+/// All nodes.
+#[derive(Debug)]
+pub(super) struct Pool {
+    nodes: Vec<Node>,
+    /// What demotions under way will give back.
+    leaving: u64,
+}
+
+impl Pool {
+    pub(super) fn new(tiers: &Tiers) -> Self {
+        let node = |info: &terrace_core::NodeInfo| Node {
+            id: info.id,
+            fast: tiers.is_top(info.id),
+            memory: None,
+            promised: 0,
+            full: false,
+        };
+        Self {
+            nodes: tiers.nodes().iter().map(node).collect(),
+            leaving: 0,
+        }
+    }
+
+    fn node(&mut self, id: NodeId) -> Option<&mut Node> {
+        self.nodes.iter_mut().find(|node| node.id == id)
+    }
+
+    pub(super) fn is_fast(&self, id: NodeId) -> bool {
+        self.nodes.iter().any(|node| node.id == id && node.fast)
+    }
+
+    pub(super) fn sample(&mut self, id: NodeId, memory: NodeMemory) {
+        if let Some(node) = self.node(id) {
+            node.memory = Some(memory);
+            node.full = false;
+        }
+    }
+
+    fn fast(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|node| node.fast)
+    }
+
+    /// Whether the fast tier's memory has been sampled.
+    pub(super) fn is_known(&self) -> bool {
+        self.fast().any(|node| node.memory.is_some())
+    }
+
+    /// The fast tier's size.
+    pub(super) fn fast_bytes(&self) -> u64 {
+        let sizes = self.fast().filter_map(|node| node.memory);
+        sizes.map(|memory| memory.total_bytes).sum()
+    }
+
+    /// The node of the fast (or else the slow) tier with most room, if `bytes` fit there now.
+    pub(super) fn roomiest(&self, fast: bool, bytes: u64) -> Option<NodeId> {
+        let nodes = self.nodes.iter().filter(|node| node.fast == fast);
+        let best = nodes.max_by_key(|node| (node.room(), std::cmp::Reverse(node.id)))?;
+        (best.room() >= bytes).then_some(best.id)
+    }
+
+    /// Free bytes of the fast tier once all orders under way have ended, less the kernel's high
+    /// watermarks and the reserve; negative where that much is missing.
+    pub(super) fn surplus(&self, reserve: u64) -> i128 {
+        let known = self.fast().filter_map(|node| Some((node, node.memory?)));
+        let free: i128 = known
+            .map(|(node, memory)| {
+                i128::from(memory.free_bytes)
+                    - i128::from(node.promised)
+                    - i128::from(memory.high_bytes)
+            })
+            .sum();
+        free + i128::from(self.leaving) - i128::from(reserve)
+    }
+
+    /// A migration was ordered.
+    pub(super) fn ordered(&mut self, to: NodeId, bytes: u64) {
+        if !self.is_fast(to) {
+            self.leaving += bytes;
+        }
+        if let Some(node) = self.node(to) {
+            node.promised += bytes;
+        }
+    }
+
+    /// It ended.
+    pub(super) fn ended(&mut self, to: NodeId, bytes: u64, moved: bool) {
+        let to_fast = self.is_fast(to);
+        if !to_fast {
+            self.leaving = self.leaving.saturating_sub(bytes);
+        }
+        if let Some(node) = self.node(to) {
+            node.promised = node.promised.saturating_sub(bytes);
+            if let Some(memory) = node.memory.as_mut().filter(|_| moved) {
+                memory.free_bytes = memory.free_bytes.saturating_sub(bytes);
+            }
+        }
+        // Where it came from: the other tier's node that has least, of which there mostly is one.
+        let from = self.nodes.iter_mut().filter(|node| node.fast != to_fast);
+        let from = from.min_by_key(|node| node.memory.map_or(u64::MAX, |m| m.free_bytes));
+        if let Some(memory) = from.filter(|_| moved).and_then(|node| node.memory.as_mut()) {
+            memory.free_bytes = (memory.free_bytes + bytes).min(memory.total_bytes);
+        }
+    }
+
+    /// An allocation failed there: no room until the next sample.
+    pub(super) fn mark_full(&mut self, id: NodeId) {
+        if let Some(node) = self.node(id) {
+            node.full = true;
+        }
+    }
+}
+
+/// The migration rate limit (3.2), a token bucket.
+#[derive(Debug)]
+pub(super) struct Limit {
+    rate: u64,
+    most: u64,
+    tokens: u64,
+    filled: Nanos,
+}
+
+impl Limit {
+    /// `rate` bytes a second, of which two intervals' worth may be used at once, and always one swap of
+    /// pages.
+    pub(super) fn new(rate: u64, interval: Nanos, page: u64) -> Self {
+        let burst = u128::from(rate) * u128::from(interval.0) * 2 / 1_000_000_000;
+        Self {
+            rate,
+            most: u64::try_from(burst).unwrap_or(u64::MAX).max(page * 2),
+            tokens: 0,
+            filled: Nanos::ZERO,
+        }
+    }
+
+    pub(super) fn refill(&mut self, now: Nanos) {
+        let span = u128::from(now.since(self.filled).0);
+        let grown = u128::from(self.rate) * span / 1_000_000_000;
+        if grown > 0 {
+            let grown = u64::try_from(grown).unwrap_or(u64::MAX);
+            self.tokens = self.tokens.saturating_add(grown).min(self.most);
+            self.filled = now;
+        }
+    }
+
+    pub(super) const fn has(&self, bytes: u64) -> bool {
+        self.tokens >= bytes
+    }
+
+    pub(super) const fn take(&mut self, bytes: u64) {
+        self.tokens = self.tokens.saturating_sub(bytes);
+    }
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A policy's parameters as people write them: `name=value`, times like `10ms`, sizes like `2MiB`.
+//!
+//! Each parameter is asked for by its name; what nobody asked for is an error that says which names
+//! there are. Plain numbers for a time are nanoseconds. Reading is all that happens here: which
+//! parameters a policy has stands beside its `Params`.
+
+use std::collections::BTreeMap;
+
+use terrace_core::Nanos;
+use terrace_core::parse_bytes;
+use terrace_core::parse_duration;
+use thiserror::Error;
+
+use crate::nomad;
+
+/// Why a setting was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SettingError {
+    /// The policy has no parameter of that name.
+    #[error("Policy '{policy}' has no parameter '{name}'; it has: {known}")]
+    Unknown {
+        /// The policy.
+        policy: String,
+        /// What was given.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// A parameter's value does not fit.
+    #[error("Parameter {name} of '{policy}' cannot be {value}; give {wanted}")]
+    Value {
+        /// The policy.
+        policy: String,
+        /// The parameter.
+        name: String,
+        /// What was given.
+        value: String,
+        /// What would do.
+        wanted: &'static str,
+    },
+    /// Not `name=value`.
+    #[error("'{0}' is no parameter; write name=value")]
+    Form(String),
+}
+
+/// Settings that have not been asked for yet.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    policy: String,
+    left: BTreeMap<String, String>,
+    known: Vec<&'static str>,
+}
+
+impl Settings {
+    /// Of that policy.
+    #[must_use]
+    pub fn new(policy: &str, given: BTreeMap<String, String>) -> Self {
+        Self {
+            policy: policy.to_owned(),
+            left: given,
+            known: Vec::new(),
+        }
+    }
+
+    /// From `name=value` texts; of equal names the last counts.
+    ///
+    /// # Errors
+    ///
+    /// Where a text has no `=`, or nothing before it.
+    pub fn parse(policy: &str, texts: &[String]) -> Result<Self, SettingError> {
+        let mut given = BTreeMap::new();
+        for text in texts {
+            let (name, value) = text
+                .split_once('=')
+                .filter(|(name, _)| !name.trim().is_empty())
+                .ok_or_else(|| SettingError::Form(text.clone()))?;
+            given.insert(name.trim().to_owned(), value.trim().to_owned());
+        }
+        Ok(Self::new(policy, given))
+    }
+
+    fn take(&mut self, name: &'static str) -> Option<String> {
+        self.known.push(name);
+        self.left.remove(name)
+    }
+
+    /// The parameter's value as `read` understands it, or `default` where it was not given.
+    ///
+    /// # Errors
+    ///
+    /// Where `read` gives nothing; `wanted` says what would do.
+    pub fn value<T>(
+        &mut self,
+        name: &'static str,
+        default: T,
+        wanted: &'static str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<T, SettingError> {
+        let Some(text) = self.take(name) else {
+            return Ok(default);
+        };
+        read(&text).ok_or_else(|| SettingError::Value {
+            policy: self.policy.clone(),
+            name: name.to_owned(),
+            value: text,
+            wanted,
+        })
+    }
+
+    /// A whole number or a size, within bounds.
+    ///
+    /// # Errors
+    ///
+    /// Where it is none, or outside.
+    pub fn number<T: TryFrom<u64> + PartialOrd>(
+        &mut self,
+        name: &'static str,
+        default: T,
+        bounds: std::ops::RangeInclusive<T>,
+    ) -> Result<T, SettingError> {
+        let wanted = "a whole number or a size within its bounds";
+        self.value(name, default, wanted, |text| {
+            let number = T::try_from(parse_bytes(text).ok()?).ok()?;
+            bounds.contains(&number).then_some(number)
+        })
+    }
+
+    /// Bytes a second: a size, with or without `/s`.
+    ///
+    /// # Errors
+    ///
+    /// Where it is none, or 0.
+    pub fn rate(&mut self, name: &'static str, default: u64) -> Result<u64, SettingError> {
+        self.value(name, default, "a rate such as 10GB/s", |text| {
+            let bytes = parse_bytes(text.trim_end_matches("/s")).ok()?;
+            (bytes > 0).then_some(bytes)
+        })
+    }
+
+    /// A time: text with its unit, or ns.
+    ///
+    /// # Errors
+    ///
+    /// Where it is none.
+    pub fn time(&mut self, name: &'static str, default: Nanos) -> Result<Nanos, SettingError> {
+        self.value(name, default, "a time such as 1s, or ns", |text| {
+            let ns = text.parse::<u64>().ok().map(Nanos);
+            ns.or_else(|| parse_duration(text).ok())
+        })
+    }
+
+    /// Yes or no.
+    ///
+    /// # Errors
+    ///
+    /// Where it is neither.
+    pub fn switch(&mut self, name: &'static str, default: bool) -> Result<bool, SettingError> {
+        self.value(name, default, "true or false", |text| text.parse().ok())
+    }
+
+    /// All that was given has been asked for.
+    ///
+    /// # Errors
+    ///
+    /// For the first that was not.
+    pub fn finish(&self) -> Result<(), SettingError> {
+        let Some((name, _)) = self.left.first_key_value() else {
+            return Ok(());
+        };
+        let known = match &self.known[..] {
+            [] => "none".to_owned(),
+            known => known.join(", "),
+        };
+        Err(SettingError::Unknown {
+            policy: self.policy.clone(),
+            name: name.clone(),
+            known,
+        })
+    }
+}
+
+/// Nomad's parameters as written.
+///
+/// # Errors
+///
+/// Where a value cannot be.
+pub fn nomad(settings: &mut Settings) -> Result<nomad::Params, SettingError> {
+    let d = nomad::Params::default();
+    let most = 1 << 20;
+    Ok(nomad::Params {
+        shadow_reclaim_factor: settings.number(
+            "shadow_reclaim_factor",
+            d.shadow_reclaim_factor,
+            0..=most,
+        )?,
+        shadowing: settings.switch("shadowing", d.shadowing)?,
+        max_retries: settings.number("max_retries", d.max_retries, 0..=15)?,
+        retry_delay: settings.time("retry_delay", d.retry_delay)?,
+        pcq_bytes: settings.number("pcq_bytes", d.pcq_bytes, 0..=1 << 40)?,
+        mpq_bytes: settings.number("mpq_bytes", d.mpq_bytes, 0..=1 << 40)?,
+        reference_passes: settings.number("reference_passes", d.reference_passes, 0..=most)?,
+        eager_idle: settings.time("eager_idle", d.eager_idle)?,
+        shadow_written: settings.switch("shadow_written", d.shadow_written)?,
+        inflight_pages: settings.number("inflight_pages", d.inflight_pages, 0..=1 << 40)?,
+        headroom_1024: settings.number("headroom_1024", d.headroom_1024, 0..=1024)?,
+        hysteresis: settings.number("hysteresis", d.hysteresis, 0..=most)?,
+        contended_rate_1024: settings.number(
+            "contended_rate_1024",
+            d.contended_rate_1024,
+            0..=most,
+        )?,
+        scan_period_min: settings.time("scan_period_min", d.scan_period_min)?,
+        scan_period_max: settings.time("scan_period_max", d.scan_period_max)?,
+        scan_rate_max: settings.number("scan_rate_max", d.scan_rate_max, 0..=u64::MAX)?,
+        tick: settings.time("tick", d.tick)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(texts: &[&str]) -> Settings {
+        let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
+        Settings::parse("p", &texts).expect("name=value")
+    }
+
+    #[test]
+    fn values_as_people_write_them() {
+        let mut given = settings(&["a=2MiB", "b=10GB/s", "c = 10ms", "d=5", "e=true", "a=3"]);
+        assert_eq!(given.number("a", 0_u64, 0..=9), Ok(3));
+        assert_eq!(given.rate("b", 1), Ok(10_000_000_000));
+        assert_eq!(given.time("c", Nanos::ZERO), Ok(Nanos::from_millis(10)));
+        assert_eq!(given.time("d", Nanos::ZERO), Ok(Nanos(5)));
+        assert_eq!(given.switch("e", false), Ok(true));
+        assert_eq!(given.number("f", 7_u8, 0..=9), Ok(7));
+        assert_eq!(given.finish(), Ok(()));
+    }
+
+    #[test]
+    fn what_cannot_be_is_named() {
+        assert!(Settings::parse("p", &["a".to_owned()]).is_err());
+        assert!(Settings::parse("p", &["=1".to_owned()]).is_err());
+        let mut given = settings(&["a=10", "b=soon", "c=0", "typo=1"]);
+        let error = given.number("a", 0_u8, 0..=9).expect_err("above");
+        assert!(error.to_string().contains("cannot be 10"), "{error}");
+        assert!(given.time("b", Nanos::ZERO).is_err());
+        assert!(given.rate("c", 1).is_err());
+        let error = given.finish().expect_err("nobody asked for it");
+        assert!(
+            error.to_string().contains("'typo'; it has: a, b, c"),
+            "{error}"
+        );
+    }
+}

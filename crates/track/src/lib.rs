@@ -10,6 +10,7 @@
 //! changes a kernel setting; switching the scanner on is `terrace_sys::settings`' business.
 
 pub mod correlate;
+pub mod emulated;
 pub mod event;
 pub mod hint_faults;
 pub mod scan_table;
@@ -19,6 +20,8 @@ use std::time::Duration;
 
 use terrace_core::Pid;
 
+pub use emulated::EmulatedPmu;
+pub use emulated::EmulatedPmuConfig;
 pub use event::HintFault;
 pub use event::Sample;
 pub use event::TrackEvent;
@@ -33,6 +36,9 @@ pub enum TrackError {
     /// The hint-fault source.
     #[error(transparent)]
     HintFaults(#[from] terrace_bpf::HintFaultsError),
+    /// The lab's emulated PMU.
+    #[error(transparent)]
+    Emulated(#[from] emulated::EmulatedError),
 }
 
 /// A source of events about memory accesses.

@@ -39,10 +39,25 @@ pub use settings::SettingError;
 pub use settings::Settings;
 pub use stats::Stats;
 
+/// What a policy learns of accesses by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Evidence {
+    /// It looks at none.
+    Nothing,
+    /// Hint faults, which it asks for by [`Action::Scan`].
+    HintFaults,
+    /// Samples, and mappings as they come ([`Event::Mapped`]).
+    Samples,
+}
+
 /// What decides.
 pub trait Policy: std::fmt::Debug + Send {
     /// Its preset name.
     fn name(&self) -> &'static str;
+    /// What whoever drives it has to provide.
+    fn evidence(&self) -> Evidence {
+        Evidence::HintFaults
+    }
     /// Takes in one event. `now` never goes back.
     fn observe(&mut self, now: Nanos, event: &Event);
     /// The time has come that [`Policy::next_deadline`] gave, or passed it.

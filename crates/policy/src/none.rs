@@ -3,6 +3,7 @@
 
 use terrace_core::Nanos;
 
+use crate::Evidence;
 use crate::Policy;
 use crate::event::Action;
 use crate::event::Event;
@@ -14,6 +15,10 @@ pub struct None;
 impl Policy for None {
     fn name(&self) -> &'static str {
         "none"
+    }
+
+    fn evidence(&self) -> Evidence {
+        Evidence::Nothing
     }
     fn observe(&mut self, _now: Nanos, _event: &Event) {}
     fn tick(&mut self, _now: Nanos) {}

@@ -31,6 +31,7 @@ use terrace_core::Pid;
 use terrace_core::Range;
 use terrace_core::Tiers;
 
+use crate::Evidence;
 use crate::Policy;
 use crate::event::Action;
 use crate::event::Event;
@@ -329,6 +330,10 @@ impl Policy for Hemem {
         "hemem"
     }
 
+    fn evidence(&self) -> Evidence {
+        Evidence::Samples
+    }
+
     fn observe(&mut self, now: Nanos, event: &Event) {
         match *event {
             Event::Sampled { page, node, write } => self.sampled(page, node, write),
@@ -358,11 +363,11 @@ impl Policy for Hemem {
 
     fn tick(&mut self, now: Nanos) {
         self.deadline = now + self.params.policy_interval;
-        if !self.pool.is_known() {
+        self.cool_unsampled();
+        if !self.pool.is_known() || !self.params.migrate {
             return;
         }
         self.limit.refill(now);
-        self.cool_unsampled();
         self.look_for_pages(now);
         self.restore_reserve(now);
         self.promote(now);

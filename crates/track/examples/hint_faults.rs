@@ -74,5 +74,6 @@ fn print(event: TrackEvent) {
         } => println!("{time} pid {parent} has child {child}"),
         TrackEvent::Execed { pid, time } => println!("{time} pid {pid} called exec"),
         TrackEvent::Exited { pid, time } => println!("{time} pid {pid} ended"),
+        TrackEvent::Sample(_) => unreachable!("hint faults are no samples"),
     }
 }

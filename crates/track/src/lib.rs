@@ -13,6 +13,7 @@ pub mod correlate;
 pub mod emulated;
 pub mod event;
 pub mod hint_faults;
+pub mod pmu;
 pub mod scan_table;
 
 use std::os::fd::BorrowedFd;
@@ -28,6 +29,10 @@ pub use event::TrackEvent;
 pub use event::TrackStats;
 pub use hint_faults::HintFaultTracker;
 pub use hint_faults::HintFaultTrackerConfig;
+pub use pmu::EventTable;
+pub use pmu::PmuConfig;
+pub use pmu::PmuScope;
+pub use pmu::PmuTracker;
 use thiserror::Error;
 
 /// Why a tracker fails.
@@ -36,6 +41,9 @@ pub enum TrackError {
     /// The hint-fault source.
     #[error(transparent)]
     HintFaults(#[from] terrace_bpf::HintFaultsError),
+    /// The PMU.
+    #[error(transparent)]
+    Pmu(#[from] pmu::PmuError),
     /// The lab's emulated PMU.
     #[error(transparent)]
     Emulated(#[from] emulated::EmulatedError),

@@ -68,6 +68,7 @@ const COMM: u64 = 1 << 9;
 const TASK: u64 = 1 << 13;
 const WATERMARK: u64 = 1 << 14;
 const PRECISE_SHIFT: u32 = 15;
+const SAMPLE_ID_ALL: u64 = 1 << 18;
 const COMM_EXEC: u64 = 1 << 24;
 const INHERIT_THREAD: u64 = 1 << 35;
 
@@ -136,7 +137,8 @@ pub struct EventSpec {
 
 impl EventSpec {
     fn attr(&self) -> Attr {
-        let mut flags = DISABLED | u64::from(self.precise.min(3)) << PRECISE_SHIFT;
+        let precise = u64::from(self.precise.min(3)) << PRECISE_SHIFT;
+        let mut flags = DISABLED | SAMPLE_ID_ALL | precise;
         let mut set = |on: bool, bits: u64| {
             if on {
                 flags |= bits;
@@ -317,7 +319,7 @@ mod tests {
             ..EventSpec::default()
         };
         let attr = spec.attr();
-        let bits = [0, 1, 5, 6, 9, 13, 14, 16, 24, 35];
+        let bits = [0, 1, 5, 6, 9, 13, 14, 16, 18, 24, 35];
         assert_eq!(attr.flags, bits.iter().map(|bit| 1 << bit).sum::<u64>());
         assert_eq!((attr.sample_period, attr.wakeup_watermark), (7, 4096));
     }

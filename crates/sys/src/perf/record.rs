@@ -3,8 +3,9 @@
 //!
 //! Contract: `enum perf_event_type` in `linux/perf_event.h`. A record is a header of 8 bytes (kind,
 //! flags, length with the header) and a body in the machine's byte order; a sample's body is the
-//! fields that were asked for, in an order that the header fixes. Records about tasks have no
-//! trailer here (`sample_id_all` is not set). Kinds that nobody asked for are [`Record::Other`].
+//! fields that were asked for, in an order that the header fixes. Other records end with some of
+//! those fields (`sample_id_all`, which [`super::EventSpec`] always sets). Kinds that nobody asked
+//! for are [`Record::Other`].
 //!
 //! A record that is shorter than its fields is [`Malformed`]; bytes behind the fields are left
 //! alone, as kernels may add to a record.
@@ -169,6 +170,8 @@ pub enum Record {
     Exec {
         /// The process.
         pid: u32,
+        /// The kernel's local clock, ns; 0 where [`Fields::TIME`] was not asked for.
+        time: u64,
     },
     /// A kind nobody asked for.
     Other(u32),
@@ -275,9 +278,24 @@ impl Layout {
             }
             FORK => Record::Fork(words.task()?),
             EXIT => Record::Exit(words.task()?),
-            COMM if header.misc & MISC_EXEC != 0 => Record::Exec { pid: words.u32()? },
+            COMM if header.misc & MISC_EXEC != 0 => Record::Exec {
+                pid: words.u32()?,
+                time: self.trailing_time(words.0)?,
+            },
             kind => Record::Other(kind),
         })
+    }
+
+    /// The time in the trailer of a record that is no sample: process and thread, time, processor,
+    /// event, of those that were asked for.
+    fn trailing_time(self, body: &[u8]) -> Option<u64> {
+        if !self.0.has(Fields::TIME) {
+            return Some(0);
+        }
+        let behind = [Fields::CPU, Fields::IDENTIFIER];
+        let behind = behind.iter().filter(|field| self.0.has(**field)).count();
+        let at = body.len().checked_sub(8 * (behind + 1))?;
+        Words(&body[at..]).u64()
     }
 
     fn sample(self, header: Header, words: &mut Words<'_>) -> Option<Sample> {

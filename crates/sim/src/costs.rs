@@ -27,11 +27,13 @@ pub struct Costs {
     pub pte_scan_ns: f64,
     /// One sample of a processor's performance counters.
     pub pmu_sample_ns: f64,
+    /// Samples a second that can be read; more are lost.
+    pub pmu_rate_max: f64,
     /// Reading and clearing one accessed bit.
     pub probe_ns: f64,
-    /// Who starts a TLB shootdown waits so long, and ...
+    /// Who starts a TLB shootdown waits so long, if any other processor must hear of it, and ...
     pub shootdown_base_ns: f64,
-    /// ... so much more for each other processor; the interrupted one loses as much.
+    /// ... so much more for each of those; the interrupted one loses as much.
     pub shootdown_per_cpu_ns: f64,
     /// First touch of a page, without clearing it.
     pub page_fault_ns: f64,
@@ -39,10 +41,16 @@ pub struct Costs {
     pub migrate_fixed_ns: f64,
     /// Of a transaction on one page: protecting, bookkeeping.
     pub transaction_fixed_ns: f64,
+    /// TLB shootdowns of a page's transaction before its commit.
+    pub transaction_shootdowns: f64,
     /// Commit: the page is inaccessible.
     pub commit_ns: f64,
+    /// TLB shootdowns of a commit, in which the page is inaccessible, too.
+    pub commit_shootdowns: f64,
     /// Demotion onto a shadow: no copy; the page is inaccessible.
     pub shadow_demote_ns: f64,
+    /// TLB shootdowns of a demotion onto a shadow.
+    pub shadow_demote_shootdowns: f64,
     /// A write to a protected page: one that aborts a transaction or drops a shadow.
     pub write_protect_fault_ns: f64,
     /// Pages of one transaction batch: protected together, then copied, then committed.

@@ -7,6 +7,7 @@
 
 use terrace_core::Nanos;
 use terrace_policy::Engine;
+use terrace_policy::Event;
 use terrace_policy::Policy;
 
 use crate::EngineKind;
@@ -25,6 +26,7 @@ use crate::outcome::ProgramOutcome;
 use crate::placement;
 use crate::quality::Watch;
 use crate::rate::Rate;
+use crate::sampling::Sampling;
 use crate::space::Space;
 use crate::system;
 use crate::system::Placement;
@@ -171,8 +173,10 @@ impl<'a> Run<'a> {
             tiers,
             movement,
             placement,
+            sample_period,
         } = system;
         let mut world = World::new(setup, hardware, space, memory, tiers, movement);
+        world.sampling = sample_period.map(Sampling::new);
         let layout = placement::allocate(setup, &mut world, placement);
         let clock: Box<dyn Clock> = match setup.engine {
             EngineKind::Exact => Box::new(Exact::new(setup, &world, layout.map(Layout::played))),
@@ -211,7 +215,21 @@ impl<'a> Run<'a> {
             self.world.notes = Some(Vec::new());
         }
         self.sample_memory();
+        self.tell_programs();
         self.world.pump(&mut self.engine);
+    }
+
+    /// What a policy knows of the programs before they run.
+    fn tell_programs(&mut self) {
+        let now = Nanos(self.world.now);
+        for (index, program) in self.setup.workload.programs.iter().enumerate() {
+            let pid = crate::space::pid(index);
+            if let Some(&priority) = self.setup.priorities.get(&program.name) {
+                self.engine.observe(now, &Event::Priority { pid, priority });
+            }
+            let range = self.world.space.program_range(index);
+            self.engine.observe(now, &Event::Mapped { pid, range });
+        }
     }
 
     /// The next event. Whether a second has passed.
@@ -223,15 +241,16 @@ impl<'a> Run<'a> {
             .min(self.phase_due)
             .min(self.window_due)
             .min(deadline)
-            .min(self.world.workers.next)
+            .min(self.world.movers_next())
             .min(self.world.scan_next())
             .min(self.clock.next(&self.world))
             .max(self.world.now);
         let reached = self.clock.advance(&mut self.world, &mut self.engine, due);
         self.clock.sync(&mut self.world);
         let now = reached;
-        if self.world.workers.next <= now {
+        if self.world.movers_next() <= now {
             self.world.movers_step(self.clock.as_mut());
+            self.world.protected_step(self.clock.as_mut());
         }
         if self.world.scan_next() <= now {
             self.world.scan_step();
@@ -367,6 +386,7 @@ impl<'a> Run<'a> {
             .and_then(|watch| watch.finish(setup, world, &self.phases, promoted));
         let stats = self.engine.stats_mut();
         stats.write_protect_faults = totals.write_protect_faults;
+        stats.samples_lost = world.sampling.as_ref().map_or(0, |sampling| sampling.lost);
         let seconds = Nanos(world.now).as_secs_f64();
         let fast_share = |accesses: &[crate::world::NodeCount; NODES]| {
             let lines = |c: &crate::world::NodeCount| c.reads + c.writes;
@@ -417,6 +437,7 @@ impl<'a> Run<'a> {
             migration_ns: totals.migration,
             stall_ns: totals.stall,
             worker_ns: totals.workers,
+            writes_waited: totals.writes_waited,
             shadow_bytes_max: totals.shadow_max,
             shadow_bytes_end: world.shadow_bytes(),
             metadata_bytes: self.metadata,

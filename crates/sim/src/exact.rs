@@ -88,6 +88,8 @@ struct Player {
     /// Its own time, ns.
     time: f64,
     counts: Counts,
+    /// Lines to be missed until the next sample.
+    unsampled: u64,
     /// Ns of a missed line by node and write: alone, and in a stream.
     cost: [[f64; 2]; NODES * 2 + 2],
 }
@@ -131,6 +133,7 @@ impl Exact {
                     threads: f64::from(program.threads),
                     time: 0.0,
                     counts: Counts::default(),
+                    unsampled: world.sampling.as_ref().map_or(u64::MAX, |s| s.period),
                     cost: [[0.0; 2]; NODES * 2 + 2],
                 };
                 line = line.wrapping_add(program.pages.wrapping_mul(64));
@@ -213,24 +216,36 @@ impl Exact {
             let node = usize::from(state & bits::NODE);
             player.counts.visits += 1;
             spent += think;
-            if SIMPLE {
+            let missed = if SIMPLE {
                 spent += simple_visit(player, visit, node);
+                u64::from(visit.lines)
             } else {
-                spent += self.full_visit(index, world, visit, node);
+                let (ns, missed) = self.full_visit(index, world, visit, node);
+                spent += ns;
+                missed
+            };
+            let player = &mut self.players[index];
+            if player.unsampled > missed {
+                player.unsampled -= missed;
+            } else {
+                let at = time + spent / threads;
+                player.unsampled = sample(world, engine, unit, visit, at);
+                spent += std::mem::take(&mut world.debt[index]);
             }
         }
         self.players[index].time = time + spent / threads;
         until
     }
 
-    /// A visit through the cache, in memory mode, or both.
-    fn full_visit(&mut self, index: usize, world: &World, visit: Visit, node: usize) -> f64 {
+    /// A visit through the cache, in memory mode, or both: ns, and missed lines.
+    fn full_visit(&mut self, index: usize, world: &World, visit: Visit, node: usize) -> (f64, u64) {
         let socket = world.sockets[index];
         let player = &mut self.players[index];
         let write = usize::from(visit.write);
         let page_line = player.first_line.wrapping_add(visit.page << 6);
         let stream = is_stream(visit.step);
         let (mut line, mut ns, mut behind) = (visit.first_line, 0.0, false);
+        let mut missed = 0;
         for _ in 0..visit.lines {
             let number = page_line + u32::from(line);
             line = (line + visit.step) & 63;
@@ -244,6 +259,7 @@ impl Exact {
                     ns += self.hit_ns;
                 }
                 Found::Miss(back) => {
+                    missed += 1;
                     let in_stream = usize::from(stream && behind);
                     player.counts.streamed += in_stream as u64;
                     if let Some(direct) = &mut self.direct {
@@ -274,7 +290,7 @@ impl Exact {
             }
             behind = true;
         }
-        ns
+        (ns, missed)
     }
 }
 
@@ -308,6 +324,19 @@ fn simple_visit(player: &mut Player, visit: Visit, node: usize) -> f64 {
     }
 }
 
+/// The counter of misses has run over; gives how far off the next sample is.
+#[cold]
+#[inline(never)]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a time that is not negative"
+)]
+fn sample(world: &mut World, engine: &mut Engine, unit: u32, visit: Visit, time: f64) -> u64 {
+    world.sampled(engine, unit, visit.page, visit.write, time as u64);
+    world.sampling.as_ref().map_or(u64::MAX, |s| s.period)
+}
+
 /// A visit ran into something; handles it and gives the time up to which to play on.
 #[cold]
 #[inline(never)]
@@ -337,7 +366,9 @@ fn trap(
     if world.has(unit, bits::ARMED) {
         world.hint_fault(engine, unit, write, at);
     }
-    if write && world.has(unit, bits::COPYING) {
+    if write && world.has(unit, bits::COPYING) && world.protected.is_some() {
+        world.write_waits(program, at);
+    } else if write && world.has(unit, bits::COPYING) {
         world.clear(unit, bits::COPYING);
         world.set(unit, bits::DIRTIED);
         world.write_protect_fault(program);
@@ -346,7 +377,7 @@ fn trap(
     if write && world.has(unit, bits::SHADOW) && !world.has(unit, bits::BLOCKED) {
         world.shadow_written(engine, unit, at);
     }
-    until.min(world.workers.next.max(at))
+    until.min(world.movers_next().max(at))
 }
 
 impl Clock for Exact {
@@ -371,6 +402,8 @@ impl Clock for Exact {
     fn written(&mut self, world: &mut World, unit: u32, _window: f64) -> bool {
         world.has(unit, bits::DIRTIED)
     }
+
+    fn protected(&mut self, _world: &mut World, _units: &[u32], _window: f64) {}
 
     fn blocked(&mut self, world: &mut World, unit: u32, window: f64) {
         world.note_blocked(unit, window);

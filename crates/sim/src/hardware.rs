@@ -188,6 +188,18 @@ impl Hardware {
     /// How long copying `bytes` takes, ns: at the slower of both streams, and at what is left of
     /// both nodes' bandwidth (`busy`: utilisation by everything else), but a tenth of it always.
     pub(crate) fn copy_ns(&self, bytes: u64, from: usize, to: usize, busy: [f64; 2]) -> f64 {
+        self.copy_by(1.0, bytes, from, to, busy)
+    }
+
+    /// The same by several threads, each with streams of its own.
+    pub(crate) fn copy_by(
+        &self,
+        threads: f64,
+        bytes: u64,
+        from: usize,
+        to: usize,
+        busy: [f64; 2],
+    ) -> f64 {
         let best = |f: &dyn Fn(&View) -> f64, node: usize| {
             self.views
                 .iter()
@@ -198,7 +210,7 @@ impl Hardware {
         let stream = best(&|v| v.stream_bw, from).min(best(&|v| v.stream_bw.min(v.write_bw), to));
         let shared = (best(&|v| v.read_bw, from) * left(busy[0]))
             .min(best(&|v| v.write_bw, to) * left(busy[1]));
-        bytes as f64 / stream.min(shared)
+        bytes as f64 / (stream * threads).min(shared)
     }
 }
 

@@ -13,7 +13,7 @@
 //! * What goes in and comes out: [`setup`], [`costs`], [`outcome`].
 //! * The machine: [`hardware`], [`contention`], [`memory`], [`space`], [`cache`].
 //! * What happens: [`world`], [`mover`], [`scanner`], [`exact`], [`rate`], [`truth`],
-//!   [`placement`], [`drive`].
+//!   [`placement`], [`drive`]; HeMem's samples and copies: [`sampling`], [`protected`].
 //! * [`baseline`]: what presets are compared with. [`profiling`]: how well trackers see;
 //!   [`quality`]: how well a system's placement fits.
 //!
@@ -34,8 +34,10 @@ mod mover;
 pub mod outcome;
 mod placement;
 pub mod profiling;
+mod protected;
 pub mod quality;
 mod rate;
+mod sampling;
 mod scanner;
 pub mod setup;
 mod space;

@@ -17,6 +17,7 @@ use terrace_policy::Verdict;
 use terrace_policy::Way;
 
 use crate::memory::Depth;
+use crate::world::By;
 use crate::world::Charge;
 use crate::world::Clock;
 use crate::world::End;
@@ -180,10 +181,11 @@ impl World {
         for (node, share) in self.copy_load(bytes, copy, from, to) {
             self.copying.lump(node, share, copy);
         }
-        let wait = copy + self.costs.migrate_fixed_ns + self.shootdown_ns(program);
+        let shootdown = self.shootdown_ns(program, By::Program);
+        let wait = copy + self.costs.migrate_fixed_ns + shootdown;
         self.charge(program, Charge::Migration, wait);
         self.totals.stall += wait;
-        self.charge_shootdown(program, Charge::Migration);
+        self.charge_shootdowns(program, By::Program, Charge::Migration, 1.0);
         self.memory.give(from, bytes);
         self.totals.migrated[to] += bytes;
         self.place(order.unit, to);
@@ -192,7 +194,13 @@ impl World {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "bytes of a page")]
-    fn copy_load(&self, bytes: u64, ns: f64, from: usize, to: usize) -> [(usize, f64); 2] {
+    pub(crate) fn copy_load(
+        &self,
+        bytes: u64,
+        ns: f64,
+        from: usize,
+        to: usize,
+    ) -> [(usize, f64); 2] {
         let bandwidth = |f: fn(&crate::hardware::View) -> f64, node: usize| {
             let views = self.hardware.views.iter();
             views.map(|v| f(&v[node])).fold(0.0, f64::max)
@@ -249,8 +257,17 @@ impl World {
             return 0.0;
         }
         let program = self.program(slots[0].order.unit);
-        let shootdown = self.shootdown_ns(program);
-        self.charge_shootdown(program, Charge::Migration);
+        let copied = slots.iter().filter(|slot| !slot.remap).count();
+        #[expect(clippy::cast_precision_loss, reason = "pages of a batch")]
+        let (fixed, shootdowns) = match worker.way {
+            Way::Transaction => (
+                self.costs.transaction_fixed_ns * copied as f64,
+                self.costs.transaction_shootdowns * copied as f64,
+            ),
+            Way::Ordinary => (self.costs.migrate_fixed_ns, 1.0),
+        };
+        let shootdown = self.shootdown_ns(program, By::Worker) * shootdowns;
+        self.charge_shootdowns(program, By::Worker, Charge::Migration, shootdowns);
         let mut window = 0.0;
         let mut load = Vec::new();
         for slot in slots.iter().filter(|slot| !slot.remap) {
@@ -263,14 +280,9 @@ impl World {
                     .map(|(n, l)| (n, l * copy)),
             );
         }
-        let fixed = match worker.way {
-            Way::Transaction => self.costs.transaction_fixed_ns,
-            Way::Ordinary => self.costs.migrate_fixed_ns,
-        };
-        #[expect(clippy::cast_precision_loss, reason = "pages of a batch")]
-        let wait = window + shootdown + fixed * slots.len() as f64;
+        let wait = window + shootdown + fixed;
         for (node, share) in &mut load {
-            *share /= wait;
+            *share /= wait.max(1.0);
             self.copying.change(at, *node, *share);
         }
         if worker.way == Way::Ordinary {
@@ -378,6 +390,9 @@ impl World {
             return 0.0;
         };
         let wait = self.commit_ns(*slot);
+        let program = self.program(slot.order.unit);
+        let shootdowns = self.commit_shootdowns(*slot);
+        self.charge_shootdowns(program, By::Worker, Charge::Migration, shootdowns);
         self.set(slot.order.unit, bits::BLOCKED);
         self.clear(slot.order.unit, bits::COPYING);
         clock.blocked(self, slot.order.unit, wait);
@@ -387,10 +402,20 @@ impl World {
     }
 
     fn commit_ns(&self, slot: Slot) -> f64 {
+        let program = self.program(slot.order.unit);
+        let shootdown = self.shootdown_ns(program, By::Worker) * self.commit_shootdowns(slot);
         if slot.remap {
-            self.costs.shadow_demote_ns
+            self.costs.shadow_demote_ns + shootdown
         } else {
-            self.costs.commit_ns
+            self.costs.commit_ns + shootdown
+        }
+    }
+
+    const fn commit_shootdowns(&self, slot: Slot) -> f64 {
+        if slot.remap {
+            self.costs.shadow_demote_shootdowns
+        } else {
+            self.costs.commit_shootdowns
         }
     }
 

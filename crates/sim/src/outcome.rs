@@ -107,6 +107,8 @@ pub struct Outcome {
     pub stall_ns: f64,
     /// Time that migration workers were busy, ns.
     pub worker_ns: f64,
+    /// Writes that waited for the copy of their page.
+    pub writes_waited: f64,
     /// Most that shadows took, bytes.
     pub shadow_bytes_max: u64,
     /// What shadows took at the end, bytes.
@@ -164,6 +166,18 @@ impl Outcome {
         ("shadow_bytes_end", "bytes that shadows took at the end"),
         ("allocations_failed", "allocations that found no memory"),
         ("hint_faults", "hint faults"),
+        (
+            "samples",
+            "samples of performance counters that the policy saw",
+        ),
+        (
+            "samples_lost_share",
+            "of the samples taken, the share that was lost",
+        ),
+        (
+            "writes_waited_share",
+            "of the lines written, the share that waited for the copy of their page",
+        ),
         (
             "slow_written_bytes",
             "bytes written to tiers below the fastest, by programs and migrations",
@@ -246,6 +260,14 @@ impl Outcome {
             "shadow_bytes_end" => real(self.shadow_bytes_end),
             "allocations_failed" => real(self.allocations_failed),
             "hint_faults" => real(stats.hint_faults),
+            "samples" => real(stats.samples),
+            "samples_lost_share" => {
+                real(stats.samples_lost) / real((stats.samples + stats.samples_lost).max(1))
+            }
+            "writes_waited_share" => {
+                let written: u64 = self.nodes.iter().map(|n| n.writes).sum();
+                self.writes_waited / real(written.max(1))
+            }
             "slow_written_bytes" => self.written(|tier| tier > 0),
             "fast_written_bytes" => self.written(|tier| tier == 0),
             "migration_written_bytes" => {

@@ -24,6 +24,7 @@ use crate::contention::Load;
 use crate::direct::Layout;
 use crate::drive::STEP_NS;
 use crate::hardware::NODES;
+use crate::sampling::Sampler;
 use crate::truth::Truth;
 use crate::truth::UnitTruth;
 use crate::world::Charge;
@@ -58,6 +59,8 @@ pub(crate) struct Rate {
     truth: Truth,
     contention: Contention,
     direct: Option<Layout>,
+    /// By program, where accesses are sampled: which pages miss.
+    samplers: Vec<Option<Sampler>>,
     /// In memory mode, by unit: which share of its misses the fast node serves.
     direct_hits: Vec<f32>,
     rng: Pcg64Mcg,
@@ -144,6 +147,7 @@ impl Rate {
             },
             contention: Contention::new(&world.hardware, setup.costs.queue_share),
             direct,
+            samplers: Vec::new(),
             direct_hits: Vec::new(),
             rng: Pcg64Mcg::new(u128::from(setup.seed) << 64 | 0x7e44_ace5_1111_c10c),
             cleared_at: Vec::new(),
@@ -190,6 +194,46 @@ impl Rate {
         }
         for index in 0..self.flows.len() {
             self.sum(world, index);
+        }
+        if world.sampling.is_some() {
+            let units = (0..self.flows.len()).map(|index| world.space.program_units(index));
+            let programs = self.truth.programs.iter().zip(units);
+            self.samplers = programs
+                .map(|(program, units)| program.sampler(&world.space, units))
+                .collect();
+        }
+    }
+
+    /// Draws the samples of the time since `before`.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "numbers of samples and of pages"
+    )]
+    fn sample(&mut self, world: &mut World, engine: &mut Engine, before: u64) {
+        let Some(period) = world.sampling.as_ref().map(|s| s.period as f64) else {
+            return;
+        };
+        let span = world.now.saturating_sub(before) as f64;
+        for index in 0..self.samplers.len() {
+            let flow = &self.flows[index];
+            let missed: f64 = flow.served.iter().flatten().sum();
+            let mean = missed * flow.rate * span / period;
+            let mut at = self.exponential();
+            // One after the other: a step holds few.
+            while at < mean {
+                let time = before + (at / mean * span) as u64;
+                at += self.exponential();
+                let draws = [self.rng.next_u64(), self.rng.next_u64()];
+                let Some(sampler) = &self.samplers[index] else {
+                    break;
+                };
+                let (unit, page) = sampler.draw(&world.space, index, draws);
+                let one = self.truth.programs[index].unit(&world.space, unit);
+                let write = self.uniform() * (one.miss_read + one.miss_write) < one.miss_write;
+                world.sampled(engine, unit, page, write, time);
+            }
         }
     }
 
@@ -364,7 +408,9 @@ impl Clock for Rate {
     }
 
     fn advance(&mut self, world: &mut World, engine: &mut Engine, until: u64) -> u64 {
+        let before = world.now;
         world.now = world.now.max(until);
+        self.sample(world, engine, before);
         for index in 0..self.flows.len() {
             while self.flows[index].next() <= world.now {
                 let width = self.flows[index].bucket();
@@ -411,6 +457,18 @@ impl Clock for Rate {
             world.write_protect_fault(index);
         }
         written
+    }
+
+    fn protected(&mut self, world: &mut World, units: &[u32], window: f64) {
+        let Some(first) = units.first() else { return };
+        let index = world.program(*first);
+        let truth = &self.truth.programs[index];
+        let write = |unit: &u32| truth.visits(&world.space, *unit).1;
+        let come = units.iter().map(write).sum::<f64>() * self.flows[index].rate * window;
+        let waiting = come.min(world.threads[index]);
+        let each = window / 2.0 + world.costs.write_protect_fault_ns;
+        world.totals.writes_waited += waiting;
+        world.charge(index, Charge::Stall, waiting * each);
     }
 
     fn blocked(&mut self, world: &mut World, unit: u32, window: f64) {

@@ -9,6 +9,7 @@
 use terrace_core::Nanos;
 use terrace_policy::ScanScope;
 
+use crate::world::By;
 use crate::world::Charge;
 use crate::world::Note;
 use crate::world::World;
@@ -125,9 +126,9 @@ impl World {
         let work = entries as f64 * self.costs.pte_scan_ns;
         self.charge(program, Charge::Profiling, work);
         if marked > 0 {
-            let wait = self.shootdown_ns(program);
+            let wait = self.shootdown_ns(program, By::Program);
             self.charge(program, Charge::Profiling, wait);
-            self.charge_shootdown(program, Charge::Profiling);
+            self.charge_shootdowns(program, By::Program, Charge::Profiling, 1.0);
         }
         let now = self.now;
         let scanner = &mut self.scanners[program];

@@ -59,6 +59,8 @@ pub struct Setup {
     pub window_s: f64,
     /// Whether there is a last-level cache.
     pub cache: bool,
+    /// Priorities of programs, by name; those not named have none.
+    pub priorities: BTreeMap<String, u32>,
     /// Programs run on the sockets in turn, else all on the first. The policy's tiers are the first
     /// socket's.
     pub spread: bool,
@@ -84,6 +86,7 @@ impl Setup {
             reserved: BTreeMap::new(),
             window_s: 10.0,
             cache: true,
+            priorities: BTreeMap::new(),
             spread: false,
         }
     }
@@ -108,6 +111,9 @@ pub enum SimError {
         /// What there is.
         known: String,
     },
+    /// A parameter of a preset.
+    #[error(transparent)]
+    Preset(#[from] terrace_policy::PolicyError),
     /// A parameter's value does not fit.
     #[error("Parameter {name} of '{system}' cannot be {value}; give {wanted}")]
     Value {
@@ -158,6 +164,9 @@ pub enum SimError {
     /// A machine without `[lab]`.
     #[error("'{0}' has no [lab] section; leave the lab's view out")]
     NoLab(String),
+    /// A priority for a program there is not.
+    #[error("Priority: no program '{0}'")]
+    Priority(String),
     /// A mapping that names no program, or pages it does not have.
     #[error("Page sizes: {0}")]
     Mapping(String),

@@ -191,6 +191,34 @@ impl Space {
         }
     }
 
+    /// The units that lie in a page of whatever size, or the one around it.
+    pub(crate) fn within(&self, page: PageRef) -> Range<u32> {
+        let Some(program) = program_of(page.pid).filter(|p| *p < self.programs()) else {
+            return 0..0;
+        };
+        let (start, end) = (page.addr.0, page.addr.0 + page.size.bytes());
+        let base = |addr: u64| u32::try_from(addr.saturating_sub(BASE) >> 12).unwrap_or(u32::MAX);
+        let (first, end) = (base(start), if end > BASE { base(end - 1) } else { 0 });
+        let Some(unit) = self.at(program, first).filter(|_| start >= BASE) else {
+            return 0..0;
+        };
+        let last = self.at(program, end);
+        // What reaches beyond the program's memory ends with it.
+        unit..last.map_or(self.starts[program + 1], |last| last + 1)
+    }
+
+    /// The addresses of a program.
+    pub(crate) fn program_range(&self, program: usize) -> terrace_core::Range {
+        let last = self.program_regions(program).last();
+        let pages = last.map_or(0, |r| {
+            u64::from(r.base) + (u64::from(r.count) << base_shift(r.size))
+        });
+        terrace_core::Range {
+            start: Addr(BASE),
+            end: Addr(BASE + (pages << 12)),
+        }
+    }
+
     /// The unit at that address, if it is mapped.
     pub(crate) fn find(&self, page: PageRef) -> Option<u32> {
         let program = program_of(page.pid).filter(|p| *p < self.programs())?;
@@ -206,6 +234,15 @@ impl Space {
         let region = regions.get(at.checked_sub(1)?)?;
         let index = (base - region.base) >> base_shift(region.size);
         (index < region.count).then_some(region.unit + index)
+    }
+}
+
+/// How the policy names a base page of a program.
+pub(crate) fn base_page(program: usize, page: u32) -> PageRef {
+    PageRef {
+        pid: pid(program),
+        addr: Addr(BASE + (u64::from(page) << 12)),
+        size: PageSize::Base4K,
     }
 }
 

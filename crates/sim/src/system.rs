@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which systems there are, and what each is made of: a policy, a way to move pages, a placement.
 
-use std::collections::BTreeMap;
-
 use terrace_core::Nanos;
 use terrace_core::Tiers;
-use terrace_core::parse_duration;
 use terrace_policy::Policy;
+use terrace_policy::SettingError;
+use terrace_policy::Settings;
+use terrace_policy::hemem;
 use terrace_policy::nomad;
+use terrace_policy::settings;
 
 use crate::Setup;
 use crate::SimError;
 use crate::baseline;
 use crate::hardware::Hardware;
+use crate::protected::Copying;
 use crate::space::Space;
 use crate::world::Movement;
 
@@ -20,6 +22,7 @@ use crate::world::Movement;
 pub const SYSTEMS: &[&str] = &[
     "none",
     "nomad",
+    "hemem",
     "random",
     "oracle",
     "autonuma",
@@ -29,14 +32,7 @@ pub const SYSTEMS: &[&str] = &[
 ];
 
 /// Systems of the papers that are not built yet.
-pub const PLANNED: [&str; 6] = [
-    "hemem",
-    "mtm",
-    "chrono",
-    "autotiering",
-    "thermostat",
-    "damon",
-];
+pub const PLANNED: [&str; 5] = ["mtm", "chrono", "autotiering", "thermostat", "damon"];
 
 /// Where pages are, apart from what the policy does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,19 +52,24 @@ pub(crate) struct System {
     pub(crate) tiers: Tiers,
     pub(crate) movement: Movement,
     pub(crate) placement: Placement,
+    /// Accesses for one sample, where they are sampled.
+    pub(crate) sample_period: Option<u64>,
 }
 
 const TRANSACTIONS: Movement = Movement {
     transactions: true,
     synchronous: false,
+    protected: None,
 };
 const ORDINARY: Movement = Movement {
     transactions: false,
     synchronous: false,
+    protected: None,
 };
 const IN_FAULT: Movement = Movement {
     transactions: false,
     synchronous: true,
+    protected: None,
 };
 
 /// Makes the system of a set-up.
@@ -86,11 +87,30 @@ pub(crate) fn make(setup: &Setup, hardware: &Hardware, space: &Space) -> Result<
     }
     let mut params = Params::new(setup);
     let none = || Box::new(terrace_policy::none::None) as Box<dyn Policy>;
+    for program in setup.priorities.keys() {
+        if !setup.workload.programs.iter().any(|p| p.name == *program) {
+            return Err(SimError::Priority(program.clone()));
+        }
+    }
+    let mut sample_period = None;
     let (policy, tiers, movement, placement) = match name {
         "nomad" => {
-            let policy = nomad::Nomad::new(nomad_params(&mut params)?, tiers.clone());
+            let policy = nomad::Nomad::new(settings::nomad(&mut params.0)?, tiers.clone());
             let policy = Box::new(policy) as Box<dyn Policy>;
             (policy, tiers, TRANSACTIONS, Placement::Normal)
+        }
+        "hemem" => {
+            let own = hemem::Params::read(&mut params.0)?;
+            let movement = Movement {
+                protected: Some(Copying {
+                    threads: own.copy_threads,
+                    dma: params.switch("dma", false)?,
+                }),
+                ..ORDINARY
+            };
+            sample_period = Some(own.sample_period);
+            let policy = Box::new(hemem::Hemem::new(own, &tiers)) as Box<dyn Policy>;
+            (policy, tiers, movement, Placement::Normal)
         }
         "random" => {
             let policy = baseline::random::Random::new(&mut params, &tiers, space, setup.seed)?;
@@ -107,44 +127,28 @@ pub(crate) fn make(setup: &Setup, hardware: &Hardware, space: &Space) -> Result<
             (policy, tiers, IN_FAULT, Placement::Normal)
         }
     };
-    params.finish()?;
+    params.0.finish()?;
     Ok(System {
         policy,
         tiers,
         movement,
         placement,
+        sample_period,
     })
 }
 
 /// Reads a system's parameters; a name that nothing asked for is an error.
 #[derive(Debug)]
-pub(crate) struct Params<'a> {
-    system: &'a str,
-    left: BTreeMap<&'a str, &'a toml::Value>,
-    known: Vec<&'static str>,
-}
+pub(crate) struct Params(Settings);
 
-impl<'a> Params<'a> {
-    fn new(setup: &'a Setup) -> Self {
-        Self {
-            system: &setup.system,
-            left: setup.params.iter().map(|(k, v)| (k.as_str(), v)).collect(),
-            known: Vec::new(),
-        }
-    }
-
-    fn take(&mut self, name: &'static str) -> Option<&'a toml::Value> {
-        self.known.push(name);
-        self.left.remove(name)
-    }
-
-    fn bad(&self, name: &str, value: &toml::Value, wanted: &'static str) -> SimError {
-        SimError::Value {
-            system: self.system.to_owned(),
-            name: name.to_owned(),
-            value: value.to_string(),
-            wanted,
-        }
+impl Params {
+    fn new(setup: &Setup) -> Self {
+        let text = |value: &toml::Value| match value {
+            toml::Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let given = setup.params.iter().map(|(k, v)| (k.clone(), text(v)));
+        Self(Settings::new(&setup.system, given.collect()))
     }
 
     /// A whole number of at most `most`.
@@ -154,93 +158,44 @@ impl<'a> Params<'a> {
         default: u64,
         most: u64,
     ) -> Result<u64, SimError> {
-        let Some(value) = self.take(name) else {
-            return Ok(default);
-        };
-        let number = match value {
-            toml::Value::Integer(number) => u64::try_from(*number).ok(),
-            toml::Value::String(text) => terrace_core::parse_bytes(text).ok(),
-            _ => None,
-        };
-        number
-            .filter(|number| *number <= most)
-            .ok_or_else(|| self.bad(name, value, "a whole number or a size within its bounds"))
+        Ok(self.0.number(name, default, 0..=most)?)
     }
 
     /// A time: ns, or text.
     pub(crate) fn time(&mut self, name: &'static str, default: Nanos) -> Result<Nanos, SimError> {
-        let Some(value) = self.take(name) else {
-            return Ok(default);
-        };
-        let time = match value {
-            toml::Value::Integer(ns) => u64::try_from(*ns).ok().map(Nanos),
-            toml::Value::String(text) => parse_duration(text).ok(),
-            _ => None,
-        };
-        time.ok_or_else(|| self.bad(name, value, "a time such as \"1s\", or ns"))
+        Ok(self.0.time(name, default)?)
     }
 
     /// Yes or no.
     pub(crate) fn switch(&mut self, name: &'static str, default: bool) -> Result<bool, SimError> {
-        let Some(value) = self.take(name) else {
-            return Ok(default);
-        };
-        let text = value.as_str().map(|text| text == "true");
-        value
-            .as_bool()
-            .or(text)
-            .ok_or_else(|| self.bad(name, value, "true or false"))
-    }
-
-    fn finish(&self) -> Result<(), SimError> {
-        let Some((name, _)) = self.left.first_key_value() else {
-            return Ok(());
-        };
-        let known = if self.known.is_empty() {
-            "none".to_owned()
-        } else {
-            self.known.join(", ")
-        };
-        Err(SimError::Parameter {
-            system: self.system.to_owned(),
-            name: (*name).to_owned(),
-            known,
-        })
+        Ok(self.0.switch(name, default)?)
     }
 }
 
-fn nomad_params(params: &mut Params<'_>) -> Result<nomad::Params, SimError> {
-    let d = nomad::Params::default();
-    let size = |params: &mut Params<'_>, name, default: usize| {
-        let number = params.number(name, default as u64, 1 << 40)?;
-        Ok::<_, SimError>(usize::try_from(number).unwrap_or(usize::MAX))
-    };
-    Ok(nomad::Params {
-        shadow_reclaim_factor: params.number(
-            "shadow_reclaim_factor",
-            d.shadow_reclaim_factor,
-            1 << 20,
-        )?,
-        shadowing: params.switch("shadowing", d.shadowing)?,
-        max_retries: u8::try_from(params.number("max_retries", u64::from(d.max_retries), 15)?)
-            .expect("at most 15"),
-        retry_delay: params.time("retry_delay", d.retry_delay)?,
-        pcq_bytes: size(params, "pcq_bytes", d.pcq_bytes)?,
-        mpq_bytes: size(params, "mpq_bytes", d.mpq_bytes)?,
-        reference_passes: params.number("reference_passes", d.reference_passes, 1 << 20)?,
-        eager_idle: params.time("eager_idle", d.eager_idle)?,
-        shadow_written: params.switch("shadow_written", d.shadow_written)?,
-        inflight_pages: size(params, "inflight_pages", d.inflight_pages)?,
-        headroom_1024: params.number("headroom_1024", d.headroom_1024, 1024)?,
-        hysteresis: params.number("hysteresis", d.hysteresis, 1 << 20)?,
-        contended_rate_1024: params.number(
-            "contended_rate_1024",
-            d.contended_rate_1024,
-            1 << 20,
-        )?,
-        scan_period_min: params.time("scan_period_min", d.scan_period_min)?,
-        scan_period_max: params.time("scan_period_max", d.scan_period_max)?,
-        scan_rate_max: params.number("scan_rate_max", d.scan_rate_max, u64::MAX)?,
-        tick: params.time("tick", d.tick)?,
-    })
+impl From<SettingError> for SimError {
+    fn from(error: SettingError) -> Self {
+        match error {
+            SettingError::Unknown {
+                policy,
+                name,
+                known,
+            } => Self::Parameter {
+                system: policy,
+                name,
+                known,
+            },
+            SettingError::Value {
+                policy,
+                name,
+                value,
+                wanted,
+            } => Self::Value {
+                system: policy,
+                name,
+                value,
+                wanted,
+            },
+            SettingError::Form(text) => Self::Limit(text),
+        }
+    }
 }

@@ -12,6 +12,7 @@ use terrace_workload::Program;
 use crate::Setup;
 use crate::cache;
 use crate::hardware::Hardware;
+use crate::sampling::Sampler;
 use crate::space::Space;
 
 const LINES: f64 = 64.0;
@@ -375,6 +376,23 @@ impl ProgramTruth {
             Map::Flat(_) => {
                 let truth = self.unit(space, unit);
                 (truth.read, truth.write)
+            }
+        }
+    }
+
+    /// Draws pages by what they miss.
+    pub(crate) fn sampler(&self, space: &Space, units: Range<u32>) -> Option<Sampler> {
+        match &self.map {
+            Map::Flat(pieces) => Sampler::by_piece(pieces.iter().map(|piece| {
+                let missed = (piece.read + piece.write) * piece.lines * piece.miss;
+                (piece.pages.clone(), missed)
+            })),
+            Map::Dense { .. } => {
+                let missed = |unit| {
+                    let one = self.unit(space, unit);
+                    one.miss_read + one.miss_write
+                };
+                Sampler::by_unit(units.start, &units.map(missed).collect::<Vec<_>>())
             }
         }
     }

@@ -25,6 +25,9 @@ use crate::hardware::Hardware;
 use crate::hardware::NODES;
 use crate::memory::Memory;
 use crate::mover::Workers;
+use crate::protected::Copying;
+use crate::protected::Protected;
+use crate::sampling::Sampling;
 use crate::scanner::Scanner;
 use crate::space;
 use crate::space::Space;
@@ -79,6 +82,8 @@ pub(crate) trait Clock {
     fn sync(&mut self, world: &mut World);
     /// Whether the page was written in the last `window` ns, during which it was being copied.
     fn written(&mut self, world: &mut World, unit: u32, window: f64) -> bool;
+    /// Writes to these pages of one program wait for the next `window` ns.
+    fn protected(&mut self, world: &mut World, units: &[u32], window: f64);
     /// The page is inaccessible for the next `window` ns.
     fn blocked(&mut self, world: &mut World, unit: u32, window: f64);
     /// Whether the page was accessed since its accessed bit was cleared; clears it.
@@ -99,6 +104,15 @@ pub(crate) enum Charge {
     Profiling,
     Migration,
     Stall,
+}
+
+/// Who starts a TLB shootdown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    /// A thread of the program.
+    Program,
+    /// An agent's thread or the kernel's.
+    Worker,
 }
 
 /// Counters of one node.
@@ -123,6 +137,8 @@ pub(crate) struct Totals {
     pub(crate) workers: f64,
     pub(crate) allocations_failed: u64,
     pub(crate) write_protect_faults: u64,
+    /// Writes that waited for the copy of their page.
+    pub(crate) writes_waited: f64,
     /// Thread time of the programs.
     pub(crate) threads: f64,
     pub(crate) shadow_max: u64,
@@ -146,6 +162,8 @@ pub(crate) struct Movement {
     pub(crate) transactions: bool,
     /// Promotions that are ordered in a hint fault are carried out in it.
     pub(crate) synchronous: bool,
+    /// HeMem's way instead of either: writers wait for the copy.
+    pub(crate) protected: Option<Copying>,
 }
 
 /// The machine.
@@ -168,6 +186,8 @@ pub(crate) struct World {
     /// By program: units with shadows, the oldest first; some are gone since.
     pub(crate) shadows: Vec<VecDeque<u32>>,
     pub(crate) workers: Workers,
+    pub(crate) protected: Option<Protected>,
+    pub(crate) sampling: Option<Sampling>,
     pub(crate) scanners: Vec<Scanner>,
     pub(crate) scope: Option<ScanScope>,
     /// By program: thread time to be paid, ns.
@@ -269,6 +289,8 @@ impl World {
             shadow_on: Vec::new(),
             shadows: vec![VecDeque::new(); programs],
             workers: Workers::new(programs),
+            protected: movement.protected.map(Protected::new),
+            sampling: None,
             scanners: vec![Scanner::OFF; programs],
             scope: None,
             debt: vec![0.0; programs],
@@ -336,21 +358,31 @@ impl World {
         self.space.region(unit).program
     }
 
-    /// Other processors that a shootdown of a program's page interrupts.
-    pub(crate) fn others(&self, program: usize) -> f64 {
+    /// Other processors that a shootdown of a program's page interrupts: all that run the program,
+    /// but for the initiator's, whether that is a thread of the program or a worker.
+    fn others(&self, program: usize, by: By) -> f64 {
         let cpus = f64::from(self.hardware.cpus[self.sockets[program]]);
-        (self.threads[program].min(cpus) - 1.0).max(0.0)
+        let running = self.threads[program].min(cpus);
+        match by {
+            By::Program => (running - 1.0).max(0.0),
+            By::Worker => running.min(cpus - 1.0),
+        }
     }
 
-    /// What the initiator of a shootdown waits.
-    pub(crate) fn shootdown_ns(&self, program: usize) -> f64 {
-        self.costs.shootdown_base_ns + self.costs.shootdown_per_cpu_ns * self.others(program)
+    /// What the initiator of a shootdown waits; nothing where no other processor has the page.
+    pub(crate) fn shootdown_ns(&self, program: usize, by: By) -> f64 {
+        let others = self.others(program, by);
+        if others > 0.0 {
+            self.costs.shootdown_base_ns + self.costs.shootdown_per_cpu_ns * others
+        } else {
+            0.0
+        }
     }
 
-    /// The interrupted processors' part.
-    pub(crate) fn charge_shootdown(&mut self, program: usize, what: Charge) {
-        let ns = self.costs.shootdown_per_cpu_ns * self.others(program);
-        self.charge(program, what, ns);
+    /// The interrupted processors' part of so many shootdowns.
+    pub(crate) fn charge_shootdowns(&mut self, program: usize, by: By, what: Charge, count: f64) {
+        let ns = self.costs.shootdown_per_cpu_ns * self.others(program, by);
+        self.charge(program, what, ns * count);
     }
 
     /// Puts a page on another node, memory already taken and given.
@@ -574,7 +606,11 @@ pub(crate) fn round(ns: f64) -> u64 {
 
 impl terrace_policy::Machine for World {
     fn migrate(&mut self, now: Nanos, page: PageRef, migration: Migration, _reason: Reason) {
-        self.order(now.0, page, migration);
+        if self.protected.is_some() {
+            self.order_protected(now.0, page, migration);
+        } else {
+            self.order(now.0, page, migration);
+        }
     }
 
     fn reclaim_shadows(&mut self, _now: Nanos, bytes: u64, _reason: Reason) {

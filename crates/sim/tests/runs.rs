@@ -107,7 +107,7 @@ fn what_cannot_be_simulated_is_refused() {
         SimError::System(_)
     ));
     assert!(matches!(
-        fails(&|s| s.system = "hemem".into()),
+        fails(&|s| s.system = "mtm".into()),
         SimError::NotBuilt(_)
     ));
     assert!(matches!(

@@ -41,6 +41,8 @@ pub struct Params {
     /// Threads that copy a page (3.2: 4). The mover's; the policy does not look at it.
     pub copy_threads: u32,
 
+    /// Whether anything is migrated. Without, what sampling alone costs can be measured (5.1).
+    pub migrate: bool,
     /// Pages whose stale counts are cooled at each tick although they were not sampled, of each hot
     /// list (5.1 speaks of a cooling thread; 3.1 does not). 0: only when sampled.
     pub cooling_pages: usize,
@@ -66,6 +68,7 @@ impl Default for Params {
             page_size: PageSize::Huge2M,
             sample_period: 5_000,
             copy_threads: 4,
+            migrate: true,
             cooling_pages: 8_192,
             inflight_pages: 4_096,
             inflight_bytes: 128 << 20,
@@ -120,6 +123,7 @@ impl Params {
             })?,
             sample_period: settings.number("sample_period", d.sample_period, 1..=1 << 40)?,
             copy_threads: settings.number("copy_threads", d.copy_threads, 1..=64)?,
+            migrate: settings.switch("migrate", d.migrate)?,
             cooling_pages: settings.number("cooling_pages", d.cooling_pages, 0..=1 << 30)?,
             inflight_pages: settings.number("inflight_pages", d.inflight_pages, 1..=1 << 20)?,
             inflight_bytes: settings.number(

@@ -40,6 +40,7 @@ pub(super) struct Pool {
     nodes: Vec<Node>,
     /// What demotions under way will give back.
     leaving: u64,
+    fast_bytes: u64,
 }
 
 impl Pool {
@@ -54,6 +55,12 @@ impl Pool {
         Self {
             nodes: tiers.nodes().iter().map(node).collect(),
             leaving: 0,
+            fast_bytes: tiers
+                .nodes()
+                .iter()
+                .filter(|info| tiers.is_top(info.id))
+                .map(|info| info.capacity_bytes)
+                .sum(),
         }
     }
 
@@ -82,9 +89,8 @@ impl Pool {
     }
 
     /// The fast tier's size.
-    pub(super) fn fast_bytes(&self) -> u64 {
-        let sizes = self.fast().filter_map(|node| node.memory);
-        sizes.map(|memory| memory.total_bytes).sum()
+    pub(super) const fn fast_bytes(&self) -> u64 {
+        self.fast_bytes
     }
 
     /// The node of the fast (or else the slow) tier with most room, if `bytes` fit there now.

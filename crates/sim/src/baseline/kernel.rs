@@ -118,7 +118,7 @@ pub(crate) struct Kernel {
 impl Kernel {
     pub(crate) fn new(
         mode: Mode,
-        params: &mut Params<'_>,
+        params: &mut Params,
         tiers: &Tiers,
         space: &Space,
         threads: u32,

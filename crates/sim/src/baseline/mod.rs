@@ -19,7 +19,7 @@ use kernel::Mode;
 /// One of the kernel's ways by name.
 pub(crate) fn make(
     name: &str,
-    params: &mut Params<'_>,
+    params: &mut Params,
     tiers: &Tiers,
     space: &Space,
     threads: u32,

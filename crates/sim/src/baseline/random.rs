@@ -44,7 +44,7 @@ pub(crate) struct Random {
 
 impl Random {
     pub(crate) fn new(
-        params: &mut Params<'_>,
+        params: &mut Params,
         tiers: &Tiers,
         space: &Space,
         seed: u64,

@@ -182,7 +182,8 @@ impl ScanControl {
         } else {
             (self.faults / FAULTS_FOR_PROMOTION).max(16).min(view.worth)
         };
-        let busy = self.learning() || self.promoted > worth || (view.pending > 0 && !view.contended);
+        let busy =
+            self.learning() || self.promoted > worth || (view.pending > 0 && !view.contended);
         self.promoted = 0;
         self.faults = 0;
         let period = if view.futile || !busy {

@@ -7,8 +7,8 @@
 //!
 //! * [`options`]: what was asked for, checked. [`session`]: the run itself.
 //! * [`program`]: starting the program, its end. [`links`]: the agents' connections.
-//! * [`machine`]: the engine's actions on Linux. [`inventory`], [`memory`]: what is where; [`scanner`]: the
-//!   kernel's scanner; [`cpu`]: what it costs.
+//! * [`machine`]: the engine's actions on Linux. [`inventory`], [`memory`], [`mappings`]: what is where;
+//!   [`tracking`]: which tracker; [`scanner`]: the kernel's scanner; [`cpu`]: what it costs.
 //! * [`control`]: `terrace status`, `pause`, `resume`. [`report`]: the statistics for people.
 
 pub mod control;
@@ -17,9 +17,11 @@ mod footprint;
 pub mod inventory;
 pub mod links;
 pub mod machine;
+pub mod mappings;
 pub mod memory;
 pub mod options;
 pub mod program;
 pub mod report;
 pub mod scanner;
 pub mod session;
+pub mod tracking;

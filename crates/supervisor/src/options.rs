@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a run was asked to do.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use terrace_core::Nanos;
 use terrace_core::Pid;
+use terrace_policy::Settings;
 pub use terrace_proto::Commit;
+
+use crate::tracking::Choice;
 
 /// What is managed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +28,12 @@ pub struct Options {
     pub target: Target,
     /// Preset name.
     pub policy: String,
+    /// The preset's parameters.
+    pub settings: Settings,
+    /// Where accesses are learnt from, in order of preference.
+    pub trackers: Vec<Choice>,
+    /// One sample in so many accesses; the tracker's own if not given.
+    pub sample_period: Option<u64>,
     /// At most so many bytes of the fast tier; all of it if not given.
     pub fast_bytes: Option<u64>,
     /// Preload the agent into the program.
@@ -51,6 +61,9 @@ impl Options {
         Self {
             target,
             policy: "nomad".to_owned(),
+            settings: Settings::new("nomad", BTreeMap::new()),
+            trackers: vec![Choice::Auto],
+            sample_period: None,
             fast_bytes: None,
             agent: true,
             follow: true,

@@ -28,8 +28,20 @@ pub struct Status {
     pub stats: serde_json::Value,
     /// The policy's own counters.
     pub policy_counters: BTreeMap<String, u64>,
+    /// Where accesses are learnt from, if the policy looks at any.
+    #[serde(default)]
+    pub tracker: Option<TrackerStatus>,
     /// Why something does not work as asked, if so.
     pub limits: Vec<String>,
+}
+
+/// A tracker.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TrackerStatus {
+    /// Its name, as on the command line.
+    pub name: String,
+    /// Its own counters.
+    pub counters: BTreeMap<String, u64>,
 }
 
 /// A managed process.
@@ -111,12 +123,7 @@ impl Status {
                 .iec()
                 .to_string()
         };
-        let _ = writeln!(
-            out,
-            "  hint faults    {:>10}   lost {}",
-            self.stat("hint_faults"),
-            self.stat("hint_faults_lost")
-        );
+        self.accesses(&mut out);
         let _ = writeln!(
             out,
             "  promoted       {:>10}   {}",
@@ -150,6 +157,16 @@ impl Status {
             let _ = writeln!(out, "  note: {limit}");
         }
         out
+    }
+
+    fn accesses(&self, out: &mut String) {
+        let (what, seen) = match self.stat("samples") {
+            0 => ("hint faults", "hint_faults"),
+            _ => ("samples", "samples"),
+        };
+        let lost = self.stat(&format!("{seen}_lost"));
+        let seen = self.stat(seen);
+        let _ = writeln!(out, "  {what:<14} {seen:>10}   lost {lost}");
     }
 
     fn spans(&self, out: &mut String) {

@@ -9,6 +9,7 @@
 
 mod answers;
 mod intake;
+mod samples;
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
@@ -27,14 +28,12 @@ use terrace_core::Tiers;
 use terrace_move::ordinary::OrdinaryMover;
 use terrace_policy::Engine;
 use terrace_policy::Event;
-use terrace_policy::ScanScope;
+use terrace_policy::Evidence;
 use terrace_sys::clock;
+use terrace_sys::memory_blocks::MemoryBlocks;
 use terrace_sys::process::PidFd;
 use terrace_sys::process::Signal;
 use terrace_sys::topology::memory::MemoryReader;
-use terrace_track::HintFaultTracker;
-use terrace_track::HintFaultTrackerConfig;
-use terrace_track::Tracker;
 
 use crate::control;
 use crate::control::Control;
@@ -42,11 +41,13 @@ use crate::footprint;
 use crate::inventory::Inventory;
 use crate::links::AgentSocket;
 use crate::machine::LinuxMachine;
+use crate::mappings::Mappings;
 use crate::options::Options;
 use crate::options::Target;
 use crate::program;
 use crate::report::Status;
-use crate::scanner::Scanner;
+use crate::tracking;
+use crate::tracking::Tracking;
 
 /// Reads of the tracker are at most this far apart. Faults carry their own times, so nothing but
 /// the age of a decision depends on it.
@@ -75,13 +76,14 @@ struct Session {
     setting: Setting,
     engine: Engine,
     machine: LinuxMachine,
-    tracker: Option<HintFaultTracker>,
-    scanner: Option<Scanner>,
+    tracking: Option<Tracking>,
+    /// The policy decides by samples, and wants to know what is mapped.
+    mappings: Option<Mappings>,
+    blocks: MemoryBlocks,
     socket: Option<AgentSocket>,
     control: Control,
     memory: MemoryReader,
     inventory: Inventory,
-    scan: Option<(ScanScope, Nanos)>,
     managed: BTreeSet<Pid>,
     started: Nanos,
     memory_due: Nanos,
@@ -93,7 +95,9 @@ struct Session {
 ///
 /// Where the run cannot be set up; nothing was changed then.
 pub fn run(options: Options, setting: Setting) -> anyhow::Result<Finished> {
-    let policy = terrace_policy::by_name(&options.policy, &setting.tiers)?;
+    let mut settings = options.settings.clone();
+    let policy = terrace_policy::with_settings(&options.policy, &setting.tiers, &mut settings)?;
+    settings.finish()?;
     let signals = Signals::register().context("Cannot watch signals")?;
     let mut session = Session::open(options, setting, policy)?;
     let code = session.manage(&signals)?;
@@ -145,15 +149,12 @@ impl Session {
         } else {
             None
         };
-        let active = policy.name() != "none" && setting.tiers.count() > 1;
-        let (mut tracker, mut scanner) = (None, None);
-        if active {
-            match Self::open_tracking(&setting.tiers) {
-                Ok((t, s)) => (tracker, scanner) = (Some(t), Some(s)),
-                Err(error) => setting.limits.push(format!(
-                    "no hint faults, nothing will be promoted: {error:#}"
-                )),
-            }
+        let evidence = policy.evidence();
+        let mut tracking = Self::open_tracking(&options, &mut setting, evidence)?;
+        if let Some(tracking) = &mut tracking
+            && options.paused
+        {
+            tracking.pause(true);
         }
         let mut engine = Engine::new(policy);
         engine.set_paused(options.paused);
@@ -161,13 +162,13 @@ impl Session {
         Ok(Self {
             engine,
             machine: LinuxMachine::new(OrdinaryMover::start().context("Cannot start the mover")?),
-            tracker,
-            scanner,
+            tracking,
+            mappings: (evidence == Evidence::Samples).then(Mappings::default),
+            blocks: MemoryBlocks::read(Path::new("/")),
             socket,
             control,
             memory: MemoryReader::open(Path::new("/"))?,
             inventory: Inventory::default(),
-            scan: None,
             managed: BTreeSet::new(),
             started: now,
             memory_due: now,
@@ -176,12 +177,21 @@ impl Session {
         })
     }
 
-    fn open_tracking(tiers: &Tiers) -> anyhow::Result<(HintFaultTracker, Scanner)> {
-        let mut config = HintFaultTrackerConfig::default();
-        config.source.ring_bytes = footprint::ring_bytes(tiers, config.source.ring_bytes);
-        let tracker = HintFaultTracker::open(config)?;
-        let scanner = Scanner::open()?;
-        Ok((tracker, scanner))
+    fn open_tracking(
+        options: &Options,
+        setting: &mut Setting,
+        evidence: Evidence,
+    ) -> anyhow::Result<Option<Tracking>> {
+        let list = tracking::candidates(evidence, &options.trackers).with_context(|| {
+            let name = &options.policy;
+            format!("Policy '{name}' decides by hint faults; use --tracker hint-faults or auto")
+        })?;
+        if setting.tiers.count() < 2 {
+            return Ok(None);
+        }
+        let opened = tracking::open(evidence, &list, options.sample_period, &setting.tiers);
+        setting.limits.extend(opened.limit);
+        Ok(opened.tracking)
     }
 
     /// Starts or adopts the program, then waits for its end.
@@ -244,6 +254,7 @@ impl Session {
     fn work(&mut self, now: Nanos) -> Nanos {
         self.sample_memory(now);
         self.track(now);
+        self.look_at_mappings(now);
         self.take_reports(now);
         self.take_connections(now);
         self.serve();
@@ -259,23 +270,16 @@ impl Session {
         if std::mem::take(&mut self.machine.inventory_wanted) {
             self.inventory.start(self.managed.iter().copied());
         }
-        if let Some((scope, period)) = self.machine.scan_wanted.take() {
-            self.apply_scan(scope, period);
+        if let Some((scope, period)) = self.machine.scan_wanted.take()
+            && let Some(tracking) = &mut self.tracking
+        {
+            tracking.scan(scope, period);
         }
         let busy = self.inventory.active();
         let next = deadline
             .min(self.memory_due)
             .min(now + Nanos::from(TRACK_INTERVAL));
         if busy { now } else { next }
-    }
-
-    fn apply_scan(&mut self, scope: ScanScope, period: Nanos) {
-        self.scan = Some((scope, period));
-        if let Some(scanner) = &mut self.scanner
-            && let Err(error) = scanner.apply(scope, period)
-        {
-            tracing::warn!("Scan rate not changed: {error:#}");
-        }
     }
 
     /// After the end: what movers still say is counted, so that the books are closed.
@@ -306,9 +310,9 @@ impl Session {
             PollFd::from_borrowed_fd(self.machine.ordinary.fd(), PollFlags::IN),
         ];
         fds.extend(
-            self.tracker
+            self.tracking
                 .as_ref()
-                .and_then(Tracker::fd)
+                .and_then(Tracking::fd)
                 .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
         );
         fds.extend(self.socket.as_ref().map(|s| PollFd::new(s, PollFlags::IN)));

@@ -3,7 +3,6 @@
 
 use terrace_move::agent::AgentLink;
 use terrace_sys::clock;
-use terrace_track::Tracker;
 
 use super::Session;
 use crate::control::Request;
@@ -12,6 +11,7 @@ use crate::report;
 use crate::report::NodeStatus;
 use crate::report::ProcessStatus;
 use crate::report::Status;
+use crate::report::TrackerStatus;
 
 impl Session {
     pub(super) fn serve(&mut self) {
@@ -30,17 +30,8 @@ impl Session {
             return;
         }
         self.engine.set_paused(paused);
-        let Some(scanner) = &mut self.scanner else {
-            return;
-        };
-        let done = match (paused, self.scan) {
-            (true, _) => scanner.stop(),
-            (false, Some((scope, period))) => scanner.apply(scope, period),
-            // The policy's first action will say.
-            (false, None) => Ok(()),
-        };
-        if let Err(error) = done {
-            tracing::warn!("Scanner not switched: {error:#}");
+        if let Some(tracking) = &mut self.tracking {
+            tracking.pause(paused);
         }
     }
 
@@ -52,8 +43,15 @@ impl Session {
             .map(|pid| cpu::agent(*pid).0)
             .sum::<u64>();
         self.engine.stats_mut().terrace_cpu_ns = cpu::own().0 + agents;
-        if let Some(lost) = self.tracker.as_ref().and_then(|t| t.stats().ok()) {
-            self.engine.stats_mut().hint_faults_lost = lost.lost_accesses;
+        if let Some(tracking) = &self.tracking
+            && let Some(found) = tracking.stats()
+        {
+            let stats = self.engine.stats_mut();
+            if tracking.samples() {
+                stats.samples_lost = found.lost_accesses;
+            } else {
+                stats.hint_faults_lost = found.lost_accesses;
+            }
         }
         let (stats, policy_counters) = report::counters(&self.engine);
         Status {
@@ -91,6 +89,10 @@ impl Session {
                 .collect(),
             stats,
             policy_counters,
+            tracker: self.tracking.as_ref().map(|tracking| TrackerStatus {
+                name: tracking.name().to_owned(),
+                counters: tracking.counters(),
+            }),
             limits: self.setting.limits.clone(),
         }
     }

@@ -2,8 +2,6 @@
 //! What comes in: memory samples, hint faults, reports of movers, new agents. All of it becomes
 //! events for the engine.
 
-use std::time::Duration;
-
 use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::PageRef;
@@ -14,10 +12,12 @@ use terrace_policy::Event;
 use terrace_proto::Notice;
 use terrace_proto::Report;
 use terrace_sys::process::Stat;
+use terrace_track::HintFault;
+use terrace_track::Sample;
 use terrace_track::TrackEvent;
-use terrace_track::Tracker;
 
 use super::Session;
+use super::samples::Batch;
 use crate::machine::End;
 use crate::memory;
 
@@ -47,34 +47,29 @@ impl Session {
     }
 
     pub(super) fn track(&mut self, now: Nanos) {
-        let Some(tracker) = &mut self.tracker else {
+        let Some(tracking) = &mut self.tracking else {
             return;
         };
-        let mut events = Vec::new();
-        if let Err(error) = tracker.poll(Duration::ZERO, &mut |event| events.push(event)) {
-            tracing::warn!("Hint faults: {error}");
-        }
+        let as_samples = tracking.samples();
+        let events = tracking.poll().unwrap_or_else(|error| {
+            tracing::warn!("Tracker {}: {error}", tracking.name());
+            Vec::new()
+        });
+        let mut batch = Batch::default();
         for event in events {
             match event {
-                TrackEvent::HintFault(fault) => {
-                    let Some(node) = fault.node else { continue };
-                    let event = Event::HintFault {
-                        page: fault.page(),
-                        node,
-                        write: fault.write,
-                        idle: fault.idle(),
-                    };
-                    self.engine.observe(now, &event);
+                TrackEvent::HintFault(fault) if as_samples => {
+                    batch.push(&stand_in(&fault), &self.blocks);
                 }
-                // The hint-fault tracker makes none.
-                TrackEvent::Sample(_) => {}
+                TrackEvent::HintFault(fault) => self.hint_fault(now, &fault),
+                TrackEvent::Sample(sample) => batch.push(&sample, &self.blocks),
                 TrackEvent::Forked { child, .. } => {
                     self.managed.insert(child);
                 }
                 // A new program in an old process. Its agent may have connected before we read this.
                 TrackEvent::Execed { pid, .. } => {
                     self.drop_dead_link(now, pid);
-                    self.engine.observe(now, &Event::Gone { pid });
+                    self.gone(now, pid);
                 }
                 TrackEvent::Exited { pid, .. } => {
                     self.forget(now, pid);
@@ -82,11 +77,42 @@ impl Session {
                 }
             }
         }
+        for event in batch.finish() {
+            self.engine.observe(now, &event);
+        }
+    }
+
+    fn hint_fault(&mut self, now: Nanos, fault: &HintFault) {
+        let Some(node) = fault.node else { return };
+        let event = Event::HintFault {
+            page: fault.page(),
+            node,
+            write: fault.write,
+            idle: fault.idle(),
+        };
+        self.engine.observe(now, &event);
+    }
+
+    pub(super) fn look_at_mappings(&mut self, now: Nanos) {
+        if let Some(mappings) = &mut self.mappings {
+            let engine = &mut self.engine;
+            mappings.step(now, self.managed.iter().copied(), |event| {
+                engine.observe(now, &event);
+            });
+        }
+    }
+
+    /// A process, or the program in it, went.
+    fn gone(&mut self, now: Nanos, pid: Pid) {
+        if let Some(mappings) = &mut self.mappings {
+            mappings.forget(pid);
+        }
+        self.engine.observe(now, &Event::Gone { pid });
     }
 
     pub(super) fn forget(&mut self, now: Nanos, pid: Pid) {
         self.machine.forget(now, pid, &mut self.engine);
-        self.engine.observe(now, &Event::Gone { pid });
+        self.gone(now, pid);
     }
 
     pub(super) fn take_reports(&mut self, now: Nanos) {
@@ -118,8 +144,8 @@ impl Session {
 
     fn ended(&mut self, now: Nanos, end: End) {
         let moved = self.machine.ended(now, end, &mut self.engine);
-        if let (Some(page), Some(tracker)) = (moved, &mut self.tracker) {
-            tracker.moved(page, now);
+        if let (Some(page), Some(tracking)) = (moved, &mut self.tracking) {
+            tracking.moved(page, now);
         }
     }
 
@@ -147,8 +173,11 @@ impl Session {
                 self.engine.observe(now, &Event::ShadowLost { page });
             }
             Report::Notice(Notice::Unmapped(range)) => {
-                if let Some(tracker) = &mut self.tracker {
-                    tracker.unmapped(pid, range);
+                if let Some(tracking) = &mut self.tracking {
+                    tracking.unmapped(pid, range);
+                }
+                if let Some(mappings) = &mut self.mappings {
+                    mappings.unmapped(pid, range);
                 }
                 self.engine.observe(now, &Event::Unmapped { pid, range });
             }
@@ -217,12 +246,26 @@ impl Session {
 
     pub(super) fn add(&mut self, pid: Pid) {
         self.managed.insert(pid);
-        if let Some(tracker) = &mut self.tracker
-            && let Err(error) = tracker.add(pid, self.options.follow)
+        if let Some(tracking) = &mut self.tracking
+            && let Err(error) = tracking.add(pid, self.options.follow)
         {
             self.setting
                 .limits
                 .push(format!("process {pid} is not tracked: {error:#}"));
         }
+    }
+}
+
+/// A hint fault as a sample.
+const fn stand_in(fault: &HintFault) -> Sample {
+    Sample {
+        pid: fault.pid,
+        tid: fault.tid,
+        cpu: fault.cpu,
+        addr: fault.addr,
+        phys: None,
+        node: fault.node,
+        write: fault.write,
+        time: fault.fault_time,
     }
 }

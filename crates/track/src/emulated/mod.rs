@@ -182,6 +182,17 @@ impl EmulatedPmu {
         self.rings().map(|rings| rings.control())
     }
 
+    /// Takes samples, or takes none. What was taken before is forgotten.
+    pub fn enable(&self, enabled: bool) {
+        if let Some(rings) = self.rings() {
+            rings.set(Control {
+                enabled,
+                ..rings.control()
+            });
+            rings.skip();
+        }
+    }
+
     /// What became of the samples.
     #[must_use]
     pub fn counts(&self) -> EmulatedCounts {
@@ -367,11 +378,6 @@ fn sample(pid: Pid, record: &Record, time: Nanos) -> Sample {
 
 impl Drop for EmulatedPmu {
     fn drop(&mut self) {
-        if let Some(rings) = self.rings() {
-            rings.set(Control {
-                enabled: false,
-                ..rings.control()
-            });
-        }
+        self.enable(false);
     }
 }

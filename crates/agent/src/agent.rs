@@ -195,7 +195,7 @@ impl Agent {
 
     /// The record is taken out already: frees the frame and tells the supervisor.
     pub(crate) fn forget_shadow(&self, state: &mut State, addr: u64, shadow: Shadow) {
-        state.frames.release(shadow.size, shadow.frame);
+        state.frames.release(&self.uffd, shadow.size, shadow.frame);
         self.reports
             .notice(Notice::ShadowDropped { addr: Addr(addr) });
     }

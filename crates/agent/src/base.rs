@@ -27,11 +27,13 @@ use crate::agent::State;
 use crate::agent::frame;
 use crate::clock;
 use crate::item::Item;
+use crate::item::neighbours;
 use crate::mover::PutBack;
 use crate::mover::current;
 use crate::scratch::Scratch;
 
-/// Pages that are out of place at the same time.
+/// Pages that are out of place at the same time, at most; fewer where they are no neighbours, as
+/// then nothing is saved by having more than one out.
 const CHUNK: usize = 8;
 const BYTES: u64 = PageSize::Base4K.bytes();
 
@@ -46,8 +48,10 @@ impl Agent {
                     item.outcome = Some(Outcome::NoMemory);
                 }
             }
-            for chunk in group.chunks_mut(CHUNK) {
-                self.migrate_few(chunk);
+            for run in neighbours(group) {
+                for chunk in run.chunks_mut(CHUNK) {
+                    self.migrate_few(chunk);
+                }
             }
         }
         if self.many_nodes {
@@ -141,7 +145,7 @@ impl Agent {
                 .pages
                 .add_shadow(entry.addr, item.size, old, item.node, true);
         } else {
-            state.frames.bury(item.size, [slot]);
+            state.frames.bury(&self.uffd, item.size, [slot]);
         }
         // The copy woke those who wait at its address; if the program moved the mapping
         // meanwhile, some wait at the old one.

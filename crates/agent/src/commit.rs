@@ -302,7 +302,9 @@ impl Agent {
             if item.torn {
                 state.frames.renew(&self.uffd, item.size, slot);
             } else if item.out {
-                state.frames.release(item.size, frame(slot, item.old_node));
+                state
+                    .frames
+                    .release(&self.uffd, item.size, frame(slot, item.old_node));
             } else {
                 state.frames.give_empty(item.size, slot);
             }

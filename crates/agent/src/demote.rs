@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Demotion: onto the shadow without a copy where the page has one, else by a transaction.
+//! Demotion: onto the shadow without a copy where the page has one, else by a transaction, if the
+//! supervisor has no better way.
 //!
 //! A shadow was equal to its page when it was made, and the page has been write-protected since.
 //! Two things can still have changed the page without a fault: a device that pinned it in the
@@ -14,9 +15,10 @@ use terrace_proto::Outcome;
 use crate::agent::Agent;
 use crate::agent::State;
 use crate::item::Item;
+use crate::item::neighbours;
 use crate::scratch::Scratch;
 
-/// Pages of one lock section.
+/// Neighbours of one lock section at most.
 const CHUNK: usize = 16;
 
 impl Agent {
@@ -28,7 +30,8 @@ impl Agent {
         } else {
             1
         };
-        for chunk in items.chunks_mut(step) {
+        let chunks = neighbours(items).flat_map(|run| run.chunks_mut(step));
+        for chunk in chunks {
             {
                 let mut state = self.state.lock();
                 for item in chunk.iter_mut().filter(|item| item.is_open()) {
@@ -43,6 +46,9 @@ impl Agent {
                 if item.outcome == Some(Outcome::Dirtied) {
                     item.outcome = None;
                 }
+            }
+            for item in chunk.iter_mut().filter(|item| item.shadow_only) {
+                item.outcome.get_or_insert(Outcome::NoShadow);
             }
             self.unstage(chunk);
         }

@@ -37,6 +37,7 @@ use crate::layout::STACKS;
 use crate::report::Reports;
 use crate::switches;
 use crate::thread;
+use crate::thread::Urgency;
 use crate::worker;
 use crate::worker::Intake;
 
@@ -98,6 +99,7 @@ fn live(layout: &'static Layout, path: &std::path::Path) -> Result<(), Errno> {
     if !thread::own_descriptors() {
         return Err(Errno::PERM);
     }
+    thread::hurry(Urgency::Answers);
     let kernel = Kernel::open();
     let connection = connect(layout, path, &kernel)?;
     match kernel {
@@ -175,6 +177,7 @@ fn serve(layout: &'static Layout, kernel: Kernel, connection: Connection) -> Res
         agent.busy_workers.fetch_add(1, Ordering::AcqRel);
         let started = thread::spawn(layout, c"terrace-copy", move || {
             let ended = Ended(agent);
+            thread::hurry(Urgency::Moves);
             worker::run(agent, intake);
             drop(ended);
         });

@@ -224,7 +224,7 @@ impl Agent {
         // The protection goes with the pages, and the one notice tells of all. What MADV_FREE
         // leaves protected is unprotected by the first write.
         while let Some((_, shadow)) = state.pages.take_shadow_over(start, end) {
-            state.frames.release(shadow.size, shadow.frame);
+            state.frames.release(&self.uffd, shadow.size, shadow.frame);
         }
         self.reports.notice(Notice::Unmapped(range(start, end)));
     }

@@ -5,7 +5,8 @@
 //! the program can be moved out to. Slots are registered with the main userfaultfd, because MOVE
 //! wants its destination there. Dropping a page from a slot would raise an event that nobody could
 //! answer, so a dead frame is used as the next staging page of its node, and what is too much is
-//! moved with a second userfaultfd, which reports no events, into the trash zone and dropped there.
+//! moved with a second userfaultfd, which reports no events, into the trash zone and dropped there; neighbours are taken out of the
+//! main one for the moment of dropping them.
 //!
 //! Staging zones carry the policy `Preferred(node)`: a full node hands out a page of another one,
 //! which we notice, and never starts the out-of-memory killer.
@@ -31,6 +32,8 @@ use crate::memory::size_index;
 const POOL_MAX: [usize; 2] = [256, 2];
 /// Frames that wait to be dropped together.
 const BURY_AT: usize = 64;
+/// Neighbours among them that are dropped where they are.
+const BURY_IN_PLACE: usize = 3;
 /// Bytes made usable at a time.
 const GROW: u64 = 4 << 20;
 
@@ -257,60 +260,46 @@ impl Frames {
     }
 
     /// The frame is not needed any more: kept for reuse, or dropped.
-    pub(crate) fn release(&mut self, size: PageSize, frame: Frame) {
+    pub(crate) fn release(&mut self, uffd: &Uffd, size: PageSize, frame: Frame) {
         let most = self.pool_max[size_index(size)];
         let sized = self.sized(size);
         let pool = sized.pools.entry(frame.node).or_default();
         if pool.len() < most {
             pool.push(frame.addr);
         } else if sized.slots.zone.contains(frame.addr) {
-            self.bury(size, [frame.addr]);
+            self.bury(uffd, size, [frame.addr]);
         } else {
             self.drop_frame(size, frame.addr);
         }
     }
 
     /// The slots' frames are not needed any more and give their memory back, many at a time.
-    pub(crate) fn bury(&mut self, size: PageSize, slots: impl IntoIterator<Item = u64>) {
+    pub(crate) fn bury(
+        &mut self,
+        uffd: &Uffd,
+        size: PageSize,
+        slots: impl IntoIterator<Item = u64>,
+    ) {
         let sized = self.sized(size);
         sized.dead.extend(slots);
         if sized.dead.len() >= BURY_AT {
-            self.bury_dead(size);
+            self.bury_dead(uffd, size);
         }
     }
 
-    fn bury_dead(&mut self, size: PageSize) {
-        let sized = &mut self.sizes[size_index(size)];
-        let bytes = size.bytes();
-        let mut dead = std::mem::take(&mut sized.dead);
+    fn bury_dead(&mut self, uffd: &Uffd, size: PageSize) {
+        let mut dead = std::mem::take(&mut self.sized(size).dead);
         dead.sort_unstable();
-        let mut at = 0;
-        while let Some(first) = dead.get(at).copied() {
-            let room = (sized.trash.len - sized.trashed) / bytes;
-            if room == 0 {
-                sized.empty_trash();
-                if sized.trashed > 0 {
-                    break;
-                }
+        for run in dead.chunk_by(|one, next| *next == one + size.bytes()) {
+            // Taken out for a moment a range reports no events: its pages go all at once, with one
+            // TLB shootdown, where a move takes one for each.
+            let whole = size == PageSize::Base4K && run.len() >= BURY_IN_PLACE;
+            if whole && self.sized(size).discard_slots(uffd, run) {
                 continue;
             }
-            let run = (0..room)
-                .zip(dead.get(at..).unwrap_or_default())
-                .take_while(|(n, addr)| **addr == first + n * bytes)
-                .count() as u64;
-            let to = sized.trash.start + sized.trashed;
-            // SAFETY: both are addresses of ours that nothing refers to.
-            let moved = unsafe {
-                self.trash_uffd
-                    .move_pages(to, first, run * bytes, DONT_WAKE)
-            };
-            let gone = moved.map_or(0, |moved| moved.bytes / bytes);
-            sized.trashed += gone * bytes;
-            for n in 0..gone {
-                sized.slots.give(first + n * bytes);
+            for addr in run {
+                self.drop_frame(size, *addr);
             }
-            // A page that does not move away is lost with its slot until the program ends.
-            at += usize::try_from(gone.max(1)).unwrap_or(1);
         }
     }
 
@@ -342,7 +331,7 @@ impl Frames {
 
     /// Gives pooled frames back to the system, down to `keep` base pages of each node, and
     /// empties the trash.
-    pub(crate) fn trim(&mut self, keep: usize) {
+    pub(crate) fn trim(&mut self, uffd: &Uffd, keep: usize) {
         for size in [PageSize::Base4K, PageSize::Huge2M] {
             let keep = if size == PageSize::Base4K { keep } else { 0 };
             let mut surplus = Vec::new();
@@ -354,13 +343,32 @@ impl Frames {
             for addr in surplus {
                 self.drop_frame(size, addr);
             }
-            self.bury_dead(size);
+            self.bury_dead(uffd, size);
             self.sized(size).empty_trash();
         }
     }
 }
 
 impl Sized {
+    /// Drops the pages of neighbouring slots where they are; `false` where that cannot be.
+    fn discard_slots(&mut self, uffd: &Uffd, run: &[u64]) -> bool {
+        let (Some(start), bytes) = (run.first().copied(), self.size.bytes()) else {
+            return true;
+        };
+        let len = run.len() as u64 * bytes;
+        if uffd.unregister(start, len).is_err() {
+            return false;
+        }
+        // SAFETY: the frames of dead slots are referred to by nothing, and no userfaultfd reports
+        // what becomes of them.
+        let dropped = unsafe { arena::discard(start, len) }.is_ok();
+        // A slot that is not registered cannot be moved to: then it is not used again.
+        if uffd.register(start, len, false).is_ok() && dropped {
+            run.iter().for_each(|addr| self.slots.give(*addr));
+        }
+        true
+    }
+
     fn empty_trash(&mut self) {
         debug_assert!(self.trashed.is_multiple_of(self.size.bytes()));
         if self.trashed > 0 {

@@ -39,7 +39,7 @@ pub(crate) fn run(agent: &Agent, socket: &Channel) {
         if clock::now() >= next_trim {
             next_trim = clock::now() + TRIM_EVERY;
             let mut state = agent.state.lock();
-            state.frames.trim(KEEP);
+            state.frames.trim(&agent.uffd, KEEP);
             told = tell_faults(agent, &state, told);
             drop(state);
             end_with_the_program(agent);

@@ -18,6 +18,8 @@ pub(crate) struct Item {
     pub(crate) size: PageSize,
     pub(crate) node: NodeId,
     pub(crate) keep_shadow: bool,
+    /// Onto its shadow or not at all.
+    pub(crate) shadow_only: bool,
     /// The frame in `staged` is equal to the page for certain.
     pub(crate) certain: bool,
     /// The frame in `staged` is the page's shadow.
@@ -61,6 +63,7 @@ impl Item {
             size,
             node,
             keep_shadow,
+            shadow_only: false,
             certain: false,
             onto_shadow: false,
             old_node: node,
@@ -104,4 +107,9 @@ impl Item {
             errno: self.errno,
         }
     }
+}
+
+/// Items in order of address, cut where the next page is not the neighbour of the one before.
+pub(crate) fn neighbours(items: &mut [Item]) -> impl Iterator<Item = &mut [Item]> {
+    items.chunk_by_mut(|one, next| one.end() == next.addr && one.node == next.node)
 }

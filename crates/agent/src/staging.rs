@@ -143,7 +143,7 @@ impl Agent {
                 Some(PageStatus::On(on)) if on == node && whole => good.push(*addr),
                 // The node is full and another helped out.
                 Some(PageStatus::On(on)) if whole && size == PageSize::Base4K => {
-                    state.frames.release(size, frame(*addr, on));
+                    state.frames.release(&self.uffd, size, frame(*addr, on));
                 }
                 _ if size != PageSize::Base4K => state.frames.renew(&self.uffd, size, *addr),
                 _ => state.frames.give_empty(size, *addr),
@@ -160,7 +160,9 @@ impl Agent {
         let mut state = self.state.lock();
         for item in items {
             if let Some(addr) = item.staged.take() {
-                state.frames.release(item.size, frame(addr, item.node));
+                state
+                    .frames
+                    .release(&self.uffd, item.size, frame(addr, item.node));
             }
             self.free_old(&mut state, item);
         }

@@ -197,10 +197,12 @@ impl Agent {
             .map(|command| {
                 let (node, shadow) = match command.op {
                     Op::Promote { node, keep_shadow } => (node, keep_shadow),
-                    Op::Demote { node } => (node, false),
+                    Op::Demote { node, .. } => (node, false),
                     _ => (NodeId(0), false),
                 };
-                Item::new(command.seq, command.addr.0, command.size, node, shadow)
+                let mut item = Item::new(command.seq, command.addr.0, command.size, node, shadow);
+                item.shadow_only = matches!(command.op, Op::Demote { copy: false, .. });
+                item
             })
             .collect();
         if matches!(batch.first().map(kind), Some(Kind::Demote(_))) {
@@ -243,15 +245,17 @@ impl Agent {
             let state = &mut *guard;
             for _ in 0..RECLAIM_STEP.min(count - dropped) {
                 let Some((addr, shadow)) = state.pages.take_oldest_shadow() else {
-                    state.frames.trim(0);
+                    state.frames.trim(&self.uffd, 0);
                     return dropped;
                 };
-                state.frames.bury(shadow.size, [shadow.frame.addr]);
+                state
+                    .frames
+                    .bury(&self.uffd, shadow.size, [shadow.frame.addr]);
                 self.unprotect(state, addr, shadow.size.bytes());
                 dropped += 1;
             }
         }
-        self.state.lock().frames.trim(0);
+        self.state.lock().frames.trim(&self.uffd, 0);
         dropped
     }
 }

@@ -10,6 +10,7 @@ use clap::Args;
 use clap::Parser;
 use clap::Subcommand;
 use terrace_core::parse_bytes;
+use terrace_supervisor::tracking::Choice;
 
 pub(crate) use sim::CompareArgs;
 pub(crate) use sim::ProfileArgs;
@@ -56,9 +57,23 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct PolicyArgs {
-    /// Preset: none, nomad.
+    /// Preset: none, nomad, hemem.
     #[arg(long, default_value = "nomad")]
     pub(crate) policy: String,
+    /// A parameter of the preset, such as hot_read_threshold=8 (may be repeated).
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) param: Vec<String>,
+    /// Where accesses are learnt from, in order of preference: auto, pmu, emulated-pmu, hint-faults.
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_delimiter = ',',
+        default_value = "auto"
+    )]
+    pub(crate) tracker: Vec<Choice>,
+    /// One sample in so many accesses [default: the preset's sample_period; in the lab the lab's].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) sample_period: Option<u64>,
     /// Use at most so much of the fast tier (4GiB, 512M). On a machine with one node: split it.
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub(crate) fast: Option<u64>,
@@ -86,9 +101,9 @@ pub(crate) struct RunArgs {
     /// Pages of one transaction batch.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=512))]
     pub(crate) batch_pages: u32,
-    /// When a base page is copied: before its commit, while it stays accessible and a write aborts
-    /// (transaction), or in the commit, while it waits (copy).
-    #[arg(long, default_value = "transaction", value_parser = ["transaction", "copy"])]
+    /// When a base page is copied: in its commit, while it waits (copy), or before that, while it
+    /// stays accessible and a write aborts (transaction).
+    #[arg(long, default_value = "copy", value_parser = ["copy", "transaction"])]
     pub(crate) commit: String,
     /// The program and its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]

@@ -80,6 +80,7 @@ pub struct AgentLink {
     ring_words: usize,
     wake_agent: EventFd,
     wake_us: EventFd,
+    commit: Commit,
     submitted: bool,
 }
 
@@ -128,6 +129,7 @@ impl AgentLink {
             ring_words: ring_bytes / 8,
             wake_agent,
             wake_us,
+            commit: terms.commit,
             submitted: false,
         };
         if link.commands().is_none() || link.reports().is_none() {
@@ -160,6 +162,12 @@ impl AgentLink {
     #[must_use]
     pub const fn can_transact(&self) -> bool {
         self.hello.features & features::TRANSACTIONS != 0
+    }
+
+    /// When it was told to copy base pages.
+    #[must_use]
+    pub const fn commit(&self) -> Commit {
+        self.commit
     }
 
     /// Queues a command; `false` where the ring is full. [`Self::flush`] sends what is queued.

@@ -17,6 +17,7 @@ pub const RECORD_WORDS: usize = 4;
 pub type Words = [u64; RECORD_WORDS];
 
 const FLAG_SHADOW: u64 = 1 << 40;
+const FLAG_COPY: u64 = 1 << 41;
 
 /// Why a record was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -47,11 +48,13 @@ pub enum Op {
         /// Keep the old page as shadow.
         keep_shadow: bool,
     },
-    /// Move the page to `node`: onto its shadow without a copy where it has a valid one, else by a
-    /// transaction.
+    /// Move the page to `node`: onto its shadow without a copy where it has a valid one.
     Demote {
         /// Target node.
         node: NodeId,
+        /// Where it has none: by a transaction, else it stays and the answer is
+        /// [`Outcome::NoShadow`].
+        copy: bool,
     },
     /// Swap the frames of two pages of one size.
     Exchange {
@@ -106,11 +109,13 @@ pub enum Outcome {
     Unavailable = 9,
     /// The kernel said something unexpected; the page is where it was. Errno is in the report.
     Failed = 10,
+    /// It has no shadow that is still true, and was not to be copied. Nothing changed.
+    NoShadow = 11,
 }
 
 impl Outcome {
     /// All of them, for tables.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Done,
         Self::ShadowHit,
         Self::DoneShadowStale,
@@ -121,6 +126,7 @@ impl Outcome {
         Self::NotManaged,
         Self::Unavailable,
         Self::Failed,
+        Self::NoShadow,
     ];
 
     /// Whether the page is at its target now.
@@ -206,7 +212,7 @@ impl Command {
                 if keep_shadow { FLAG_SHADOW } else { 0 },
                 0,
             ),
-            Op::Demote { node } => (K_DEMOTE, node.0, 0, 0),
+            Op::Demote { node, copy } => (K_DEMOTE, node.0, if copy { FLAG_COPY } else { 0 }, 0),
             Op::Exchange { with } => (K_EXCHANGE, 0, 0, with.0),
             Op::DropShadow => (K_DROP, 0, 0, 0),
             Op::ReclaimShadows { count } => (K_RECLAIM, 0, 0, count),
@@ -230,7 +236,10 @@ impl Command {
                 node,
                 keep_shadow: head & FLAG_SHADOW != 0,
             },
-            K_DEMOTE => Op::Demote { node },
+            K_DEMOTE => Op::Demote {
+                node,
+                copy: head & FLAG_COPY != 0,
+            },
             K_EXCHANGE => Op::Exchange {
                 with: Addr(partner),
             },
@@ -333,7 +342,10 @@ mod tests {
                 node: NodeId(n),
                 keep_shadow
             }),
-            any::<u16>().prop_map(|n| Op::Demote { node: NodeId(n) }),
+            (any::<u16>(), any::<bool>()).prop_map(|(n, copy)| Op::Demote {
+                node: NodeId(n),
+                copy
+            }),
             any::<u64>().prop_map(|a| Op::Exchange { with: Addr(a) }),
             Just(Op::DropShadow),
             any::<u64>().prop_map(|count| Op::ReclaimShadows { count }),

@@ -29,7 +29,10 @@ pub(crate) fn measure(driver: &mut Driver<'_>) -> anyhow::Result<()> {
         node: fast,
         keep_shadow,
     };
-    let demote = Op::Demote { node: slow };
+    let demote = Op::Demote {
+        node: slow,
+        copy: true,
+    };
     type Step = (&'static str, fn(Op, Op) -> Op);
     let mut best: Vec<(&'static str, f64, u64, u64)> = Vec::new();
     let pick: [Step; 4] = [
@@ -103,18 +106,32 @@ fn agent_time(driver: &Driver<'_>) -> u64 {
 
 fn one(driver: &mut Driver<'_>, op: Op) -> anyhow::Result<(f64, u64, u64)> {
     let size = driver.options.page_size.size();
-    let pages = driver.options.pages;
     driver.agent_time = agent_time(driver);
     driver.moved.clear();
     driver.times.clear();
-    for page in 0..pages {
+    for page in order(driver) {
         driver.order(op, WORDS_BASE + page * size.bytes(), size);
         if driver.waiting.len() >= WINDOW {
             driver.settle()?;
         }
     }
     driver.settle()?;
-    Ok(summary(driver, pages))
+    let count = driver.moved.len().max(1) as u64;
+    Ok(summary(driver, count))
+}
+
+/// The pages of a round: all in order, or every other one in none.
+fn order(driver: &Driver<'_>) -> Vec<u64> {
+    let pages = driver.options.pages;
+    if !driver.options.scattered {
+        return (0..pages).collect();
+    }
+    // The same ones in every round: a multiplication modulo a power of two mixes well enough.
+    let count = (pages / 2).next_power_of_two();
+    (0..count)
+        .map(|n| n.wrapping_mul(0x9e37_79b1) % count * 2)
+        .filter(|page| *page < pages)
+        .collect()
 }
 
 fn exchange(driver: &mut Driver<'_>) -> anyhow::Result<(f64, u64, u64)> {
@@ -148,7 +165,8 @@ fn summary(driver: &mut Driver<'_>, pages: u64) -> (f64, u64, u64) {
 
 fn by_kernel(driver: &Driver<'_>, node: NodeId) -> anyhow::Result<(f64, u64)> {
     let size = driver.options.page_size.size();
-    let pages: Vec<u64> = (0..driver.options.pages)
+    let pages: Vec<u64> = order(driver)
+        .into_iter()
         .map(|page| WORDS_BASE + page * size.bytes())
         .collect();
     let target = Target::Process(Pid(driver.link.hello.pid));

@@ -49,6 +49,7 @@ pub(crate) struct Counts {
     pub(crate) busy: u64,
     pub(crate) gone: u64,
     pub(crate) not_managed: u64,
+    pub(crate) no_shadow: u64,
     pub(crate) no_memory: u64,
     pub(crate) failed: u64,
     pub(crate) reclaimed: u64,
@@ -215,7 +216,10 @@ impl Driver<'_> {
         let op = match self.random.below(100) {
             0..42 => promote(true),
             42..50 => promote(false),
-            50..86 => Op::Demote { node: self.slow },
+            50..86 => Op::Demote {
+                node: self.slow,
+                copy: self.random.below(8) != 0,
+            },
             86..95 => {
                 let (other, other_size, _) = self.some_page();
                 if other_size != size {
@@ -245,7 +249,10 @@ impl Driver<'_> {
         ) && self.random.below(2) == 0
         {
             for n in 0..run {
-                let back = Op::Demote { node: self.slow };
+                let back = Op::Demote {
+                    node: self.slow,
+                    copy: true,
+                };
                 self.order(back, addr + n * size.bytes(), size);
             }
         }
@@ -328,6 +335,7 @@ impl Driver<'_> {
             (Outcome::Gone, _) => &mut counts.gone,
             (Outcome::NoMemory, _) => &mut counts.no_memory,
             (Outcome::NotManaged, _) => &mut counts.not_managed,
+            (Outcome::NoShadow, _) => &mut counts.no_shadow,
             (Outcome::Unavailable, _) => bail!("The agent refuses"),
             (Outcome::Failed, _) => {
                 counts.failed += 1;
@@ -384,7 +392,7 @@ impl Driver<'_> {
                         keep_shadow: true,
                     }
                 } else {
-                    Op::Demote { node }
+                    Op::Demote { node, copy: true }
                 };
                 self.order(op, WORDS_BASE + page * size.bytes(), size);
                 if self.waiting.len() >= WINDOW {

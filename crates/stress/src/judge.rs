@@ -176,6 +176,9 @@ fn drive_command(own: &Path, options: &Options, socket: &Path) -> Command {
     if options.cost {
         command.arg("--cost");
     }
+    if options.scattered {
+        command.arg("--scattered");
+    }
     command
 }
 
@@ -187,6 +190,7 @@ fn victim_command(own: &Path, options: &Options, socket: &Path, agent: &Path) ->
         .args(["--page-size", options.page_size.name()])
         .args(["--pages", &options.page_count().to_string()])
         .args(["--threads", &threads.to_string()])
+        .args(["--spinners", &options.spinners.to_string()])
         .env(SOCKET_ENV, socket)
         .env("LD_PRELOAD", agent);
     let names: Vec<String> = options
@@ -233,9 +237,10 @@ fn report(options: &Options, counts: Option<&Counts>, verdict: &str) -> anyhow::
         counts.busy
     );
     println!(
-        "gone {} not managed {} no memory {} failed {} shadows dropped {} reclaimed {}",
+        "gone {} not managed {} no shadow {} no memory {} failed {} shadows dropped {} reclaimed {}",
         counts.gone,
         counts.not_managed,
+        counts.no_shadow,
         counts.no_memory,
         counts.failed,
         counts.shadows_dropped,

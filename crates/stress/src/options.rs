@@ -87,6 +87,13 @@ pub(crate) struct Options {
     /// Instead of a storm: what each kind of move costs a page, the program being idle.
     #[arg(long)]
     pub(crate) cost: bool,
+    /// With --cost: threads of the program that compute meanwhile, so that other processors must
+    /// hear of what changes in the page tables.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) spinners: u64,
+    /// With --cost: pages in no order, with gaps, as a policy picks them.
+    #[arg(long)]
+    pub(crate) scattered: bool,
     /// Print the counts as JSON.
     #[arg(long)]
     pub(crate) json: bool,
@@ -108,6 +115,8 @@ pub(crate) struct DriveOptions {
     pub(crate) everywhere: bool,
     #[arg(long)]
     pub(crate) cost: bool,
+    #[arg(long)]
+    pub(crate) scattered: bool,
     /// Nothing else moves the pages: they must be where the agent said.
     #[arg(long)]
     pub(crate) placement: bool,

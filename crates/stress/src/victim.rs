@@ -219,6 +219,13 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
             let visits = &visits;
             scope.spawn(move || work(words, thread, visits));
         }
+        for _ in 0..options.spinners {
+            scope.spawn(|| {
+                while !STOP.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
         let disturbers: Vec<_> = options
             .chaos
             .iter()

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use terrace_core::Nanos;
 use terrace_core::PageRef;
+use terrace_core::PageSize;
 use terrace_core::Pid;
 use terrace_move::agent::AgentLink;
 use terrace_move::ordinary::Order;
@@ -23,6 +24,7 @@ use terrace_policy::ScanScope;
 use terrace_policy::Verdict;
 use terrace_policy::Way;
 use terrace_proto::Command;
+use terrace_proto::Commit;
 use terrace_proto::Op;
 use terrace_proto::Outcome;
 
@@ -99,6 +101,18 @@ impl LinuxMachine {
             .is_some_and(|link| link.can_transact() && link.submit(command))
     }
 
+    /// Whether the agent shall copy a page that has no shadow. Nobody waits for a cold page, and the
+    /// kernel moves many of them with one TLB shootdown where a transaction takes one for each; so
+    /// it does not, unless asked for transactions throughout. The kernel has the same way for base
+    /// pages as Nomad's has (3.2).
+    fn copies_demoted(&self, page: PageRef) -> bool {
+        page.size != PageSize::Base4K
+            || self
+                .links
+                .get(&page.pid)
+                .is_some_and(|link| link.commit() == Commit::Transaction)
+    }
+
     fn by_ordinary(&mut self, seq: u64, page: PageRef, migration: Migration) {
         self.outstanding.insert(
             seq,
@@ -126,7 +140,7 @@ impl LinuxMachine {
         let by_transaction = order.way == Way::Transaction;
         let refused = matches!(
             end.outcome,
-            Outcome::NotManaged | Outcome::Unavailable | Outcome::Busy
+            Outcome::NotManaged | Outcome::Unavailable | Outcome::Busy | Outcome::NoShadow
         );
         if by_transaction && refused {
             self.by_ordinary(end.seq, order.page, order.migration);
@@ -186,7 +200,9 @@ fn verdict(migration: Migration, way: Way, outcome: Outcome) -> Verdict {
         Outcome::Dirtied => Verdict::Dirtied,
         Outcome::Busy | Outcome::Failed => Verdict::Busy,
         Outcome::NoMemory => Verdict::NoMemory,
-        Outcome::Gone | Outcome::NotManaged | Outcome::Unavailable => Verdict::Lost,
+        Outcome::Gone | Outcome::NotManaged | Outcome::Unavailable | Outcome::NoShadow => {
+            Verdict::Lost
+        }
     }
 }
 
@@ -198,7 +214,10 @@ impl Machine for LinuxMachine {
                 node: to,
                 keep_shadow,
             },
-            Migration::Demote { to } => Op::Demote { node: to },
+            Migration::Demote { to } => Op::Demote {
+                node: to,
+                copy: self.copies_demoted(page),
+            },
         };
         if self.send(
             page.pid,
@@ -230,7 +249,7 @@ impl Machine for LinuxMachine {
             let page = PageRef {
                 pid,
                 addr: terrace_core::Addr(0),
-                size: terrace_core::PageSize::Base4K,
+                size: PageSize::Base4K,
             };
             let op = Op::ReclaimShadows { count: share };
             if self.send(

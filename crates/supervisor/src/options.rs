@@ -52,6 +52,8 @@ pub struct Options {
     pub agent_path: Option<PathBuf>,
     /// How often the nodes' memory is sampled.
     pub memory_interval: Nanos,
+    /// Takes a line for the operator when something does not work as asked.
+    pub tell: fn(&str),
 }
 
 impl Options {
@@ -70,9 +72,10 @@ impl Options {
             paused: false,
             copy_workers: 1,
             batch_pages: 32,
-            commit: Commit::Transaction,
+            commit: Commit::Copy,
             agent_path: None,
             memory_interval: Nanos::from_millis(200),
+            tell: |_| {},
         }
     }
 }

@@ -46,3 +46,10 @@ pub use ring::Drained;
 pub use ring::Ring;
 pub use sampler::SampledEvent;
 pub use sampler::Sampler;
+
+#[cfg(test)]
+mod kernel_tests;
+#[cfg(test)]
+mod record_tests;
+#[cfg(test)]
+mod ring_tests;

@@ -9,12 +9,15 @@ use terrace_core::NodeInfo;
 use terrace_core::Pid;
 use terrace_core::TierId;
 use terrace_core::Tiers;
+use terrace_policy::PolicyError;
+use terrace_policy::Settings;
 use terrace_supervisor::options::Commit;
 use terrace_supervisor::options::Options;
 use terrace_supervisor::options::Target;
 use terrace_supervisor::report::Status;
 use terrace_supervisor::session;
 use terrace_supervisor::session::Setting;
+use terrace_supervisor::tracking;
 use terrace_sys::topology::Topology;
 
 use crate::Usage;
@@ -32,7 +35,7 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<u8> {
         } else {
             Commit::Transaction
         },
-        ..with_policy(&args.policy, Target::Program(args.command))
+        ..with_policy(&args.policy, Target::Program(args.command))?
     };
     manage(options, args.policy.stats.as_ref())
 }
@@ -40,30 +43,64 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<u8> {
 pub(crate) fn attach(args: &AttachArgs) -> anyhow::Result<u8> {
     let options = Options {
         agent: false,
-        ..with_policy(&args.policy, Target::Running(Pid(args.pid)))
+        ..with_policy(&args.policy, Target::Running(Pid(args.pid)))?
     };
     manage(options, args.policy.stats.as_ref())
 }
 
-fn with_policy(args: &PolicyArgs, target: Target) -> Options {
-    Options {
+fn with_policy(args: &PolicyArgs, target: Target) -> Result<Options, PolicyError> {
+    let settings = Settings::parse(&args.policy, &args.param)?;
+    let sample_period = match args.sample_period {
+        None => sample_period(&settings)?,
+        given => given,
+    };
+    Ok(Options {
         policy: args.policy.clone(),
+        settings,
+        trackers: args.tracker.clone(),
+        sample_period,
+        tell: |line| eprintln!("terrace: {line}"),
         fast_bytes: args.fast,
         follow: !args.no_follow,
         paused: args.paused,
         ..Options::new(target)
+    })
+}
+
+/// The preset's parameter of that name, where it was given. It stays among the parameters: the
+/// preset knows whether it has it.
+fn sample_period(settings: &Settings) -> Result<Option<u64>, PolicyError> {
+    let read = |text: &str| text.parse().ok().filter(|&n| n > 0).map(Some);
+    let given = settings
+        .clone()
+        .value("sample_period", None, "a whole number", read);
+    Ok(given?)
+}
+
+/// Makes the policy once, to learn what is wrong with it before anything is changed.
+fn check_policy(options: &Options, tiers: &Tiers) -> anyhow::Result<()> {
+    let mut settings = options.settings.clone();
+    let policy = terrace_policy::with_settings(&options.policy, tiers, &mut settings)?;
+    settings.finish().map_err(PolicyError::from)?;
+    if tracking::candidates(policy.evidence(), &options.trackers).is_none() {
+        let name = policy.name();
+        let line =
+            format!("--tracker: policy '{name}' decides by hint faults; give hint-faults or auto");
+        return Err(Usage(line).into());
     }
+    Ok(())
 }
 
 fn manage(mut options: Options, stats: Option<&Option<std::path::PathBuf>>) -> anyhow::Result<u8> {
     if !terrace_policy::NAMES.contains(&options.policy.as_str()) {
-        return Err(terrace_policy::PolicyError::Unknown(options.policy).into());
+        return Err(PolicyError::Unknown(options.policy).into());
     }
     if let Some(Some(file)) = stats {
         // A run that cannot leave its figures is better not started.
         std::fs::write(file, "").with_context(|| format!("Cannot write {}", file.display()))?;
     }
     let setting = setting(&mut options)?;
+    check_policy(&options, &setting.tiers)?;
     let finished = session::run(options, setting)?;
     match stats {
         None => {}

@@ -46,8 +46,12 @@ pub struct Options {
     pub copy_workers: u32,
     /// Pages a transaction batch may hold.
     pub batch_pages: u32,
-    /// When the agent copies base pages.
+    /// When the agent copies pages, and what writers do meanwhile.
     pub commit: Commit,
+    /// Threads that copy one huge page together.
+    pub copy_threads: u8,
+    /// Copy huge pages past the caches.
+    pub streaming: bool,
     /// Where the agent is; beside the running program if not given.
     pub agent_path: Option<PathBuf>,
     /// How often the nodes' memory is sampled.
@@ -73,6 +77,8 @@ impl Options {
             copy_workers: 1,
             batch_pages: 32,
             commit: Commit::Copy,
+            copy_threads: 1,
+            streaming: false,
             agent_path: None,
             memory_interval: Nanos::from_millis(200),
             tell: |_| {},

@@ -190,7 +190,10 @@ impl Session {
             return Ok(None);
         }
         let opened = tracking::open(evidence, &list, options.sample_period, &setting.tiers);
-        setting.limits.extend(opened.limit);
+        if let Some(limit) = opened.limit {
+            (options.tell)(&limit);
+            setting.limits.push(limit);
+        }
         Ok(opened.tracking)
     }
 

@@ -182,3 +182,6 @@ impl Drop for PmuTracker {
         self.stop();
     }
 }
+
+#[cfg(test)]
+mod load_tests;

@@ -80,6 +80,11 @@ impl List {
         }
     }
 
+    /// The place of its first.
+    pub(super) const fn first(&self) -> u32 {
+        self.first
+    }
+
     /// Places in use, gaps included.
     pub(super) fn span(&self) -> usize {
         self.ring.len()

@@ -102,6 +102,8 @@ pub struct Hemem {
     clock: u16,
     /// Of the two hot lists, in the order of [`Queue`].
     rounds: [Round; 2],
+    /// The clock has advanced since the last round began.
+    round_due: bool,
     inflight: usize,
     inflight_bytes: u64,
     inventory: migrate::Inventory,
@@ -126,6 +128,7 @@ impl Hemem {
             ),
             clock: 0,
             rounds: [Round::default(); 2],
+            round_due: false,
             inflight: 0,
             inflight_bytes: 0,
             inventory: migrate::Inventory::new(params.inventory_interval),
@@ -223,7 +226,7 @@ impl Hemem {
         if advances {
             self.counters.coolings += 1;
             self.clock = (self.clock + 1) % CLOCK_TURN;
-            self.begin_rounds();
+            self.round_due = true;
         }
         let seat = if seat == Seat::Keep { cooled } else { seat };
         self.put(unit, meta, seat);
@@ -296,17 +299,17 @@ impl Hemem {
         }
     }
 
-    /// The clock has advanced: the hot lists are to be gone through once, from where the last round is.
-    fn begin_rounds(&mut self) {
-        if self.params.cooling_pages > 0 {
+    /// Cools stale pages of the hot lists that no sample has come to, some at a time.
+    fn cool_unsampled(&mut self) {
+        if std::mem::take(&mut self.round_due) && self.params.cooling_pages > 0 {
             for (round, list) in self.rounds.iter_mut().zip(&self.lists) {
+                // One that is under way goes on and round, so that long lists are gone through, too.
+                if round.left == 0 {
+                    round.next = list.first();
+                }
                 round.left = list.span();
             }
         }
-    }
-
-    /// Cools stale pages of the hot lists that no sample has come to, some at a time.
-    fn cool_unsampled(&mut self) {
         for queue in 0..self.rounds.len() {
             let mut budget = self.params.cooling_pages;
             while self.rounds[queue].left > 0 && budget > 0 {

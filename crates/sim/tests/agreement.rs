@@ -74,6 +74,74 @@ fn nomad() {
     }
 }
 
+/// HeMem, with what memory is mapped with and what is tracked larger, smaller or equal.
+#[test]
+fn hemem() {
+    let pages = [
+        (PageSize::Base4K, "4KiB"),
+        (PageSize::Base4K, "2MiB"),
+        (PageSize::Huge2M, "2MiB"),
+    ];
+    for (mapped, tracked) in pages {
+        for workload in ["gups", "gups-writeskew"] {
+            let mut setup = setup(workload, "hemem");
+            setup.page_size = mapped;
+            setup.params.insert("page_size".into(), tracked.into());
+            // As many samples as a machine of many processors has.
+            setup.params.insert("sample_period".into(), 200.into());
+            setup
+                .params
+                .insert("max_migration_rate".into(), "100MB".into());
+            setup.seconds = 2.0;
+            let outcome = agree(&setup);
+            let stats = &outcome.stats;
+            assert!(
+                stats.samples > 10_000 && stats.promoted_bytes > 4 << 20,
+                "{stats:?}"
+            );
+        }
+    }
+}
+
+/// Copies take long and many threads write: as many writes wait for them.
+#[test]
+fn as_many_writes_wait() {
+    let mut setup = setup("gups", "hemem");
+    setup.machine.sockets[0].cpus = 32;
+    setup.workload.programs[0].threads = 16;
+    setup.costs.transaction_fixed_ns = 200_000.0;
+    setup.cache = false;
+    setup.params.insert("page_size".into(), "4KiB".into());
+    setup.params.insert("sample_period".into(), 500.into());
+    setup.seconds = 1.0;
+    let waited = |engine| {
+        let outcome = run(&setup, engine);
+        assert!(outcome.stats.promoted_pages > 1_000, "{:?}", outcome.stats);
+        outcome.metric("writes_waited_share").expect("counted")
+    };
+    let (a, b) = (waited(EngineKind::Exact), waited(EngineKind::Rate));
+    assert!(
+        a > 1e-6 && a / b < 1.3 && b / a < 1.3,
+        "exact {a}, rate {b}"
+    );
+}
+
+/// What is sampled faster than it can be read is lost, in both engines alike.
+#[test]
+fn as_many_samples_are_lost() {
+    let mut setup = setup("gups-uniform", "hemem");
+    setup.params.insert("sample_period".into(), 20.into());
+    setup.costs.pmu_rate_max = 20_000.0;
+    setup.seconds = 1.0;
+    let lost = |engine| {
+        let outcome = run(&setup, engine);
+        assert!(outcome.stats.samples < 30_000, "{}", outcome.stats.samples);
+        outcome.metric("samples_lost_share").expect("counted")
+    };
+    let (a, b) = (lost(EngineKind::Exact), lost(EngineKind::Rate));
+    assert!(a > 0.5 && (a - b).abs() < 0.02, "exact {a}, rate {b}");
+}
+
 #[test]
 fn kernel_tiering() {
     for workload in ["gups", "nomad-medium-write"] {

@@ -73,6 +73,24 @@ pub fn leave_alone(code: std::ops::Range<u64>) {
     let _ = (start, length);
 }
 
+/// From the next start on, what code at these addresses writes counts as copies of a migrator, apart
+/// from what programs write. Of all processes, as with [`leave_alone`].
+pub fn migrator(code: std::ops::Range<u64>) {
+    let (start, length) = (code.start, code.end.saturating_sub(code.start));
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a no-op for the processor; the emulator reads the two registers.
+    unsafe {
+        std::arch::asm!(
+            ".byte 0x0f, 0x1f, 0x84, 0x00, 0xe5, 0xac, 0x55, 0x7e",
+            in("rax") start,
+            in("rdx") length,
+            options(nomem, nostack, preserves_flags)
+        );
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (start, length);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,6 +101,7 @@ mod tests {
         mark("a mark");
         mark(&"x".repeat(MARK_BYTES * 2));
         leave_alone(0x1000..0x2000);
+        migrator(0x1000..0x2000);
         stop();
     }
 }

@@ -12,6 +12,7 @@ use terrace_workload::report::Second;
 use super::record::Point;
 use super::record::RunRecord;
 use super::record::System;
+use super::record::Written;
 use crate::series::Line;
 use crate::series::Series;
 
@@ -19,6 +20,8 @@ use crate::series::Series;
 const WINDOW: usize = 5;
 /// The part of the oracle's rate that counts as having arrived.
 const ARRIVED: f64 = 0.9;
+/// Seconds before a change of the accesses whose rate is to come back.
+const BEFORE: f64 = 8.0;
 
 /// The workload's seconds with the counters of their moments; the last run in the series.
 fn seconds(series: &Series) -> Vec<(Second, &Line)> {
@@ -102,6 +105,41 @@ pub fn seconds_to(points: &[Point], goal: f64) -> Option<f64> {
     Some(reached.t)
 }
 
+/// Rate just before a moment: median of the [`BEFORE`] seconds that end there. Absent without points.
+#[must_use]
+pub fn rate_before(points: &[Point], moment: f64) -> Option<f64> {
+    let window = |point: &&Point| point.t <= moment && point.t > moment - BEFORE;
+    let rates: Vec<f64> = points.iter().filter(window).map(|p| p.ops_per_s).collect();
+    (!rates.is_empty()).then(|| median(rates))
+}
+
+/// How long after the accesses changed 90 % of the rate before that is back; absent where it is not.
+/// The second in which they change counts to neither side.
+#[must_use]
+pub fn recovery(points: &[Point], moved_at: f64) -> Option<f64> {
+    let goal = rate_before(points, moved_at)?;
+    let after = points.partition_point(|point| point.t < moved_at + 1.0);
+    Some((seconds_to(&points[after..], goal)? - moved_at).max(0.0))
+}
+
+/// What was written to each node during the workload's seconds.
+#[must_use]
+pub fn written(series: &Series) -> Vec<Written> {
+    let seconds = seconds(series);
+    let (Some((_, first)), Some((_, last))) = (seconds.first(), seconds.last()) else {
+        return Vec::new();
+    };
+    let during = last.since(first);
+    let nodes = during.nodes.iter();
+    nodes
+        .map(|node| Written {
+            program_bytes: during.bytes(node.writebacks_program()),
+            copy_bytes: during.bytes(node.writebacks_copy),
+            clear_bytes: during.bytes(node.writebacks_clear),
+        })
+        .collect()
+}
+
 /// Fills in what needs all runs: the time to 90 % of the same workload's oracle.
 pub fn relate(records: &mut [RunRecord]) {
     let oracles: Vec<(String, f64)> = records
@@ -178,6 +216,39 @@ mod tests {
         rates.extend([91.0, 92.0, 20.0, 93.0, 94.0, 95.0]);
         assert_eq!(seconds_to(&points_of(&rates), 100.0), Some(11.0));
         assert_eq!(seconds_to(&points_of(&[100.0; 6]), 100.0), Some(1.0));
+    }
+
+    #[test]
+    fn recovery_counts_from_the_change() {
+        let mut rates = vec![100.0; 10];
+        rates.extend([95.0, 40.0, 40.0, 40.0, 91.0, 92.0, 93.0, 30.0, 95.0, 96.0]);
+        let points = points_of(&rates);
+        // Seconds 11 and later are behind the change at 10; 15 is the first of five good ones.
+        assert_eq!(recovery(&points, 10.0), Some(5.0));
+        assert_eq!(recovery(&points[..14], 10.0), None);
+        assert_eq!(recovery(&[], 10.0), None);
+        assert_eq!(rate_before(&points, 2.0), Some(100.0));
+    }
+
+    #[test]
+    fn written_bytes_are_those_of_the_run_by_writer() {
+        let line = |t, ops, all, copy, clear| {
+            let mut line = mark(t, ops, 1, 1);
+            line.nodes[1].writebacks = all;
+            line.nodes[1].writebacks_copy = copy;
+            line.nodes[1].writebacks_clear = clear;
+            line
+        };
+        let lines = vec![line(0.0, 0, 50, 5, 5), line(1.0, 9, 80, 15, 6)];
+        let written = written(&Series { lines });
+        assert_eq!(written[0], Written::default());
+        let expected = Written {
+            program_bytes: 19 * 64,
+            copy_bytes: 10 * 64,
+            clear_bytes: 64,
+        };
+        assert_eq!(written[1], expected);
+        assert!(super::written(&Series::default()).is_empty());
     }
 
     #[test]

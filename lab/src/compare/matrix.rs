@@ -16,6 +16,8 @@ use std::time::Instant;
 
 use anyhow::Context;
 use terrace_config::Machine;
+use terrace_workload::Sizes;
+use terrace_workload::Workload;
 use terrace_workload::report::Line;
 
 use super::analysis;
@@ -38,6 +40,8 @@ use crate::plugin::Pmu;
 const OVERHEAD: Duration = Duration::from_secs(240);
 /// From here on other programs' share of the host is worth a line.
 const HOST_BUSY: f64 = 0.1;
+/// Misses for one sample of the emulated PMU.
+const SAMPLE_PERIOD: u32 = 397;
 /// Seconds between two progress lines of a run.
 const PROGRESS_SECONDS: f64 = 15.0;
 
@@ -109,7 +113,7 @@ pub fn run(plan: &Plan<'_>, tell: fn(&str)) -> anyhow::Result<Vec<RunRecord>> {
 }
 
 fn set_up(plan: &Plan<'_>) -> anyhow::Result<()> {
-    if plan.systems.contains(&System::Nomad) {
+    if plan.systems.iter().any(|system| system.is_terrace()) {
         setup::program(&plan.tools.join("terrace"), "build it with make build")?;
     }
     if plan.workloads.iter().any(|workload| workload != REDIS) {
@@ -298,6 +302,13 @@ fn record(
         }
     }
     record.moves = moves.unwrap_or_default();
+    record.written = analysis::written(&outcome.series);
+    record.moved_at = record
+        .fast_free_bytes
+        .and_then(|bytes| moves_at(workload, bytes));
+    record.seconds_to_90pct_after_move = record
+        .moved_at
+        .and_then(|at| analysis::recovery(&record.series, at));
     if record.failed.is_none() && (outcome.code != 0 || moves.is_none()) {
         record.failed = Some(format!(
             "The scenario ended with exit code {}",
@@ -331,7 +342,11 @@ fn job(
         format!("--seed={}", plan.seed),
     ]);
     command.extend(fast_free.map(|bytes| format!("--fast-free={bytes}")));
-    for option in &plan.terrace_options {
+    let preset = match system {
+        System::Hemem => hemem_options(plan.machine),
+        _ => Vec::new(),
+    };
+    for option in preset.iter().chain(&plan.terrace_options) {
         command.push(format!("--terrace-option={option}"));
     }
     // Nothing of the caller's environment: a comparison is the same wherever it is started.
@@ -351,6 +366,26 @@ fn job(
         fast_node: fast,
         shares: Vec::new(),
     })
+}
+
+/// When a workload's accesses change, seconds from its begin; `None` where they do not.
+fn moves_at(workload: &str, fast_free: u64) -> Option<f64> {
+    let workload = Workload::named(workload, &Sizes::fast_free(fast_free)).ok()?;
+    let phases = &workload.programs.first()?.phases;
+    let lasts = phases.first().filter(|_| phases.len() > 1)?.lasts?;
+    Some(lasts.as_secs_f64())
+}
+
+/// HeMem in the lab. The machine's times are longer by the dilation, so are the paper's: a policy
+/// tick of 10 ms, 10 GB/s. One in [`SAMPLE_PERIOD`] misses keeps sampling at some percent of a
+/// processor. Reserve and managed threshold are the preset's shares of the fast tier.
+fn hemem_options(machine: &Machine) -> Vec<String> {
+    let dilation = machine.lab.map_or(1.0, |lab| lab.dilation);
+    vec![
+        format!("--sample-period={SAMPLE_PERIOD}"),
+        format!("--param=policy_interval={:.0}us", 10_000.0 * dilation),
+        format!("--param=max_migration_rate={:.0}", 1e10 / dilation),
+    ]
 }
 
 /// Writes what there is so far. A reader never sees half a file.
@@ -415,6 +450,13 @@ mod tests {
             told.extend(heard.take(line.as_bytes()));
         }
         assert_eq!(told, ["15 s, 10 ops/s", "30 s, 10 ops/s"]);
+    }
+
+    #[test]
+    fn only_a_workload_of_several_phases_moves() {
+        assert_eq!(moves_at("gups-moving", 100 << 20), Some(30.0));
+        assert_eq!(moves_at("gups", 100 << 20), None);
+        assert_eq!(moves_at(REDIS, 100 << 20), None);
     }
 
     #[test]

@@ -12,7 +12,9 @@ use terrace_chart::thousands;
 use super::record::Point;
 use super::record::RunRecord;
 use super::record::System;
+use super::table::after_move;
 use super::table::times_none;
+use super::table::written;
 
 const ABOUT: &str = "Each run boots an emulated machine with a fast and a slow memory node under \
     an unpatched kernel. The slow node is as slow, against the fast one, as the machine file says; \
@@ -80,8 +82,9 @@ fn section(out: &mut String, workload: &str, all: &[RunRecord]) -> anyhow::Resul
 fn table(out: &mut String, runs: &[&RunRecord], all: &[RunRecord]) -> std::fmt::Result {
     out.push_str(
         "<div class=\"scroll\"><table>\n<tr><th>system</th><th>ops/s</th><th>× none</th>\
-         <th>fast accesses</th><th>90 % of oracle after</th><th>promoted</th><th>demoted</th>\
-         <th>TPM committed</th><th>aborted</th><th>shadow hits</th></tr>\n",
+         <th>fast accesses</th><th>90 % of oracle after</th><th>after a move</th><th>promoted</th><th>demoted</th>\
+         <th>TPM committed</th><th>aborted</th><th>shadow hits</th>\
+         <th>written to slow, by copies</th></tr>\n",
     );
     for run in runs {
         row(out, run, all)?;
@@ -97,7 +100,7 @@ fn row(out: &mut String, run: &RunRecord, all: &[RunRecord]) -> std::fmt::Result
     if let Some(why) = &run.failed {
         return writeln!(
             out,
-            "<td colspan=\"9\" class=\"bad\">failed: {}</td></tr>",
+            "<td colspan=\"11\" class=\"bad\">failed: {}</td></tr>",
             escape(why)
         );
     }
@@ -105,7 +108,7 @@ fn row(out: &mut String, run: &RunRecord, all: &[RunRecord]) -> std::fmt::Result
     let moves = &run.moves;
     let terrace = |number: u64| match run.system {
         System::Nomad => count(number),
-        System::None | System::Kernel | System::Oracle => dash(),
+        System::None | System::Kernel | System::Hemem | System::Oracle => dash(),
     };
     let cells = [
         run.ops_per_s.map_or_else(dash, thousands),
@@ -114,11 +117,13 @@ fn row(out: &mut String, run: &RunRecord, all: &[RunRecord]) -> std::fmt::Result
             .map_or_else(dash, |ratio| format!("{:.1} %", ratio * 100.0)),
         run.seconds_to_90pct_of_oracle
             .map_or_else(dash, |seconds| format!("{seconds:.0} s")),
+        after_move(run),
         count(moves.promoted_pages),
         count(moves.demoted_pages),
         terrace(moves.tpm_committed),
         terrace(moves.tpm_aborted),
         terrace(moves.shadow_hits),
+        written(run),
     ];
     for cell in cells {
         write!(out, "<td>{cell}</td>")?;

@@ -18,6 +18,8 @@ pub enum System {
     Kernel,
     /// Terrace with the Nomad preset.
     Nomad,
+    /// Terrace with the HeMem preset, by the emulated PMU.
+    Hemem,
     /// No migration, best static placement from the start.
     Oracle,
 }
@@ -30,8 +32,15 @@ impl System {
             Self::None => "none",
             Self::Kernel => "kernel",
             Self::Nomad => "nomad",
+            Self::Hemem => "hemem",
             Self::Oracle => "oracle",
         }
+    }
+
+    /// Whether it is one of Terrace's presets.
+    #[must_use]
+    pub const fn is_terrace(self) -> bool {
+        matches!(self, Self::Nomad | Self::Hemem)
     }
 }
 
@@ -69,6 +78,17 @@ pub struct Moves {
     pub shadow_hits: u64,
 }
 
+/// Bytes written to a node's memory: dirty lines that the cache gave back, by who wrote them last.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Written {
+    /// By programs.
+    pub program_bytes: u64,
+    /// By copies: migration and, little here, the kernel's other copies.
+    pub copy_bytes: u64,
+    /// By the kernel's clearing of pages.
+    pub clear_bytes: u64,
+}
+
 /// One second of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Point {
@@ -93,6 +113,15 @@ pub struct RunRecord {
     pub fast_access_ratio: Option<f64>,
     /// Seconds until 90 % of the oracle's `ops_per_s`; absent where it was not reached.
     pub seconds_to_90pct_of_oracle: Option<f64>,
+    /// When the accesses changed, seconds since the begin; absent where they do not within the run.
+    #[serde(default)]
+    pub moved_at: Option<f64>,
+    /// Seconds from there until 90 % of the rate just before it are back.
+    #[serde(default)]
+    pub seconds_to_90pct_after_move: Option<f64>,
+    /// What was written to each node during the run.
+    #[serde(default)]
+    pub written: Vec<Written>,
     /// What the system counted.
     #[serde(flatten)]
     pub moves: Moves,
@@ -124,6 +153,9 @@ impl RunRecord {
             ops_per_s: None,
             fast_access_ratio: None,
             seconds_to_90pct_of_oracle: None,
+            moved_at: None,
+            seconds_to_90pct_after_move: None,
+            written: Vec::new(),
             moves: Moves::default(),
             failed: Some(why),
             fast_free_bytes: None,

@@ -23,6 +23,7 @@ use std::time::Instant;
 use anyhow::Context;
 use anyhow::bail;
 use anyhow::ensure;
+use terrace_core::Pid;
 use terrace_workload::report::Line;
 use terrace_workload::report::Second;
 
@@ -68,6 +69,7 @@ pub(super) fn run(setting: &Setting, steering: &Steering) -> anyhow::Result<()> 
         Some(reserve) => drop(std::hint::black_box(reserve)),
         None => push(pid, setting)?,
     }
+    steering.point_out_the_agent(std::iter::once(Pid(pid)));
     steering.go()?;
     note(format!(
         "{} bytes of the load generator's code are left out of the memory model",

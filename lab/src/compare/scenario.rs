@@ -14,6 +14,8 @@ use std::time::Duration;
 use anyhow::Context;
 use anyhow::bail;
 use anyhow::ensure;
+use terrace_core::Pid;
+use terrace_sys::process;
 use terrace_workload::report::Check;
 use terrace_workload::report::Line;
 
@@ -89,7 +91,7 @@ fn bench(setting: &Setting, steering: &Steering) -> anyhow::Result<()> {
     let program = setting.tools.join("terrace-bench");
     let place = match setting.system {
         System::Oracle => "oracle",
-        System::None | System::Kernel | System::Nomad => "default",
+        System::None | System::Kernel | System::Nomad | System::Hemem => "default",
     };
     let mut child = steering
         .command(&program)
@@ -115,6 +117,8 @@ fn bench(setting: &Setting, steering: &Steering) -> anyhow::Result<()> {
         };
         match &line {
             Line::Ready(_) => {
+                let starter = Pid(child.id());
+                steering.point_out_the_agent(process::descendants(starter)?.into_iter());
                 steering.go()?;
                 stdin
                     .write_all(b"go\n")

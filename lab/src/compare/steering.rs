@@ -13,9 +13,14 @@ use std::process::Command;
 use anyhow::Context;
 use anyhow::ensure;
 
+use terrace_core::Pid;
+use terrace_sys::procmaps::MapsFile;
+
 use super::record::Moves;
 use super::record::System;
+use crate::mark;
 
+const AGENT_FILE: &str = "libterrace.so";
 const NUMA_BALANCING: &str = "/proc/sys/kernel/numa_balancing";
 const DEMOTION: &str = "/sys/kernel/mm/numa/demotion_enabled";
 
@@ -52,17 +57,32 @@ impl Steering {
 
     /// `program`, to be run under the system.
     pub(super) fn command(&self, program: &Path) -> Command {
-        if self.system != System::Nomad {
+        if !self.system.is_terrace() {
             return Command::new(program);
         }
         let mut command = Command::new(&self.terrace);
         command
-            .args(["run", "--paused", "--policy", "nomad"])
+            .args(["run", "--paused", "--policy", self.system.name()])
             .arg(format!("--stats={}", self.stats.display()))
             .args(&self.options)
             .arg("--")
             .arg(program);
         command
+    }
+
+    /// Tells the memory model which code in these processes is Terrace's agent, whose writes are
+    /// copies. To be called before the model starts.
+    pub(super) fn point_out_the_agent(&self, pids: impl Iterator<Item = Pid>) {
+        if !self.system.is_terrace() {
+            return;
+        }
+        for pid in pids {
+            let maps = MapsFile::of(pid.0).and_then(|mut maps| maps.all());
+            let code = maps.unwrap_or_default().into_iter();
+            for mapping in code.filter(|m| m.executable && m.name.ends_with(AGENT_FILE)) {
+                mark::migrator(mapping.range.start.0..mapping.range.end.0);
+            }
+        }
     }
 
     /// From now on the system may act.
@@ -73,7 +93,7 @@ impl Steering {
                 write(DEMOTION, "1")?;
                 write(NUMA_BALANCING, "2")
             }
-            System::Nomad => {
+            System::Nomad | System::Hemem => {
                 let status = Command::new(&self.terrace)
                     .arg("resume")
                     .status()
@@ -87,7 +107,7 @@ impl Steering {
     /// What the system counted, and all of it where that is Terrace; to be asked when the workload
     /// has ended.
     pub(super) fn moves(&self) -> anyhow::Result<(Moves, Option<serde_json::Value>)> {
-        if self.system == System::Nomad {
+        if self.system.is_terrace() {
             let path = self.stats.display();
             let text =
                 fs::read_to_string(&self.stats).with_context(|| format!("Cannot read {path}"))?;

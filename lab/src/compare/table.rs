@@ -10,16 +10,18 @@ use terrace_chart::thousands;
 use super::record::RunRecord;
 use super::record::System;
 
-const HEADER: [&str; 10] = [
+const HEADER: [&str; 12] = [
     "workload",
     "system",
     "ops/s",
     "x none",
     "fast accesses",
     "90 % of oracle after",
+    "after a move",
     "promoted",
     "demoted (onto shadow)",
     "TPM ok / aborted",
+    "written to slow, by copies",
     "memory",
 ];
 
@@ -62,7 +64,7 @@ fn cells(record: &RunRecord, records: &[RunRecord]) -> Vec<Cell> {
             format!("{} / {}", moves.tpm_committed, moves.tpm_aborted),
             format!(" ({})", moves.shadow_hits),
         ),
-        System::None | System::Kernel | System::Oracle => (dash(), String::new()),
+        System::None | System::Kernel | System::Hemem | System::Oracle => (dash(), String::new()),
     };
     [
         record.workload.clone(),
@@ -77,9 +79,11 @@ fn cells(record: &RunRecord, records: &[RunRecord]) -> Vec<Cell> {
         record
             .seconds_to_90pct_of_oracle
             .map_or_else(dash, |seconds| format!("{seconds:.0} s")),
+        after_move(record),
         moves.promoted_pages.to_string(),
         format!("{}{shadows}", moves.demoted_pages),
         transactions,
+        written(record),
         if record.failed.is_some() {
             "FAILED"
         } else {
@@ -90,6 +94,29 @@ fn cells(record: &RunRecord, records: &[RunRecord]) -> Vec<Cell> {
     .into_iter()
     .map(Cell::new)
     .collect()
+}
+
+/// How long the earlier rate took to come back after the hot set moved.
+pub(super) fn after_move(record: &RunRecord) -> String {
+    match (record.moved_at, record.seconds_to_90pct_after_move) {
+        (None, _) => "–".to_owned(),
+        (Some(_), Some(seconds)) => format!("{seconds:.0} s"),
+        (Some(_), None) => "not".to_owned(),
+    }
+}
+
+/// MiB written to the memory of all nodes but the first, which is the fast one in all machine files
+/// with a lab, and the part of it that was copies.
+pub(super) fn written(record: &RunRecord) -> String {
+    let slow = record.written.iter().skip(1);
+    let (all, copies) = slow.fold((0, 0), |(all, copies), node| {
+        let sum = node.program_bytes + node.copy_bytes + node.clear_bytes;
+        (all + sum, copies + node.copy_bytes)
+    });
+    if record.written.is_empty() {
+        return "–".to_owned();
+    }
+    format!("{} MiB, {} MiB", all >> 20, copies >> 20)
 }
 
 #[cfg(test)]

@@ -16,6 +16,8 @@ pub struct Costs {
     pub memory_scale: f64,
     /// The program's computing times are multiplied by this.
     pub think_scale: f64,
+    /// What a visit takes beside its think time and its lines: 0 but where the processor is emulated.
+    pub visit_ns: f64,
     /// An access that the last-level cache serves.
     pub cache_hit_ns: f64,
     /// How far a node queues before its bandwidth is used up: the service time of the queue is this

@@ -128,7 +128,9 @@ impl Exact {
                     thinks: program
                         .phases
                         .iter()
-                        .map(|phase| phase.think_ns * setup.costs.think_scale)
+                        .map(|phase| {
+                            phase.think_ns * setup.costs.think_scale + setup.costs.visit_ns
+                        })
                         .collect(),
                     threads: f64::from(program.threads),
                     time: 0.0,

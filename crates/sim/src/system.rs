@@ -32,7 +32,14 @@ pub const SYSTEMS: &[&str] = &[
 ];
 
 /// Systems of the papers that are not built yet.
-pub const PLANNED: [&str; 5] = ["mtm", "chrono", "autotiering", "thermostat", "damon"];
+pub const PLANNED: [&str; 6] = [
+    "hemem-page-table",
+    "mtm",
+    "chrono",
+    "autotiering",
+    "thermostat",
+    "damon",
+];
 
 /// Where pages are, apart from what the policy does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,10 +127,9 @@ pub(crate) fn make(setup: &Setup, hardware: &Hardware, space: &Space) -> Result<
         "oracle" => (none(), tiers, ORDINARY, Placement::Best),
         "memory-mode" => (none(), tiers, ORDINARY, Placement::Cache),
         "none" => (none(), tiers, ORDINARY, Placement::Normal),
-        kernel => {
+        _ => {
             let tiers = hardware.kernel_tiers(0);
-            let threads = setup.workload.programs.iter().map(|p| p.threads).max();
-            let policy = baseline::make(kernel, &mut params, &tiers, space, threads.unwrap_or(1))?;
+            let policy = baseline::make(setup, &mut params, &tiers, space)?;
             (policy, tiers, IN_FAULT, Placement::Normal)
         }
     };

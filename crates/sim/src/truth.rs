@@ -217,7 +217,7 @@ impl ProgramTruth {
             map,
             lines: mean,
             streamed: streamed / mean,
-            think_ns: phase.think_ns * setup.costs.think_scale,
+            think_ns: phase.think_ns * setup.costs.think_scale + setup.costs.visit_ns,
         };
         if let (Some(visits), Some(lines)) = (phase.pieces(program), by_lines.pieces(program)) {
             let flat = visits.into_iter().zip(lines).map(|(visit, line)| {

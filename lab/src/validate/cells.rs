@@ -138,7 +138,8 @@ impl Bench<'_> {
             kernel: self.kernel,
             program: self.program.clone(),
             tools: self.tools.clone(),
-            python_path: PathBuf::new(),
+            // No load generator runs, but the guest's side wants to be told of one.
+            python_path: PathBuf::from("/nonexistent"),
             workloads: vec![cell.workload.clone()],
             systems: vec![cell.system],
             time: Duration::from_secs(self.settings.seconds),

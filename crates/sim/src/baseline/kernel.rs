@@ -28,7 +28,9 @@ use terrace_policy::ScanScope;
 use terrace_policy::Verdict;
 
 use super::kswapd::Kswapd;
+use super::kswapd::List;
 use super::numa_scan::ScanPeriod;
+use crate::Setup;
 use crate::SimError;
 use crate::space::Space;
 use crate::system::Params;
@@ -107,8 +109,8 @@ pub(crate) struct Kernel {
     nodes: Vec<Kswapd>,
     scan: ScanPeriod,
     threshold: Threshold,
-    /// By unit, for tpp: on the active list.
-    active: Vec<bool>,
+    /// By unit: its list.
+    lists: Vec<List>,
     deadline: Nanos,
     actions: VecDeque<Action>,
     candidates: u64,
@@ -118,10 +120,10 @@ pub(crate) struct Kernel {
 impl Kernel {
     pub(crate) fn new(
         mode: Mode,
+        setup: &Setup,
         params: &mut Params,
         tiers: &Tiers,
         space: &Space,
-        threads: u32,
     ) -> Result<Self, SimError> {
         let min = params.time("scan_period_min", Nanos::from_secs(1))?;
         let max = params.time("scan_period_max", Nanos::from_secs(60))?;
@@ -131,12 +133,15 @@ impl Kernel {
             limit = params.number("promote_rate_limit_mbps", limit, 1 << 30)?;
         }
         let top = tiers.nodes().iter().filter(|n| tiers.is_top(n.id));
+        let looks = crate::world::round(TICK.as_secs_f64() * 1e9 / setup.costs.probe_ns.max(1.0));
+        let threads = setup.workload.programs.iter().map(|p| p.threads).max();
         let nodes = top
             .clone()
             .map(|n| {
                 Kswapd::new(
                     n.id,
                     tiers.below(n.id).next().map_or(n.id, |below| below.id),
+                    looks,
                 )
             })
             .collect();
@@ -145,10 +150,10 @@ impl Kernel {
             .find(|n| n.cpus.contains(&0))
             .or_else(|| top.clone().next())
             .map_or(NodeId(0), |n| n.id);
-        let active = if mode == Mode::Tpp {
-            vec![false; space.units() as usize]
-        } else {
+        let lists = if mode == Mode::AutoNuma {
             Vec::new()
+        } else {
+            vec![List::default(); space.units() as usize]
         };
         Ok(Self {
             mode,
@@ -156,7 +161,7 @@ impl Kernel {
             space: space.clone(),
             home,
             nodes,
-            scan: ScanPeriod::new(min, max, threads),
+            scan: ScanPeriod::new(min, max, threads.unwrap_or(1)),
             threshold: Threshold {
                 default: hot.0,
                 now: 0,
@@ -167,7 +172,7 @@ impl Kernel {
                 window: Nanos::ZERO,
                 at_window: 0,
             },
-            active,
+            lists,
             deadline: Nanos::ZERO,
             actions: VecDeque::new(),
             candidates: 0,
@@ -225,7 +230,7 @@ impl Kernel {
                 let Some(unit) = self.space.find(page) else {
                     return false;
                 };
-                std::mem::replace(&mut self.active[unit as usize], true)
+                std::mem::replace(&mut self.lists[unit as usize], List::Active) == List::Active
             }
             Mode::Tiering => {
                 let Some(memory) = self.kswapd(self.home).map(|k| k.memory) else {
@@ -251,20 +256,22 @@ impl Kernel {
     fn ended(&mut self, page: PageRef, migration: Migration, verdict: Verdict) {
         let moved = matches!(verdict, Verdict::Moved { .. } | Verdict::MovedOntoShadow);
         let bytes = page.size.bytes();
+        let unit = self.space.find(page);
+        let list = unit.and_then(|unit| self.lists.get(unit as usize).copied());
         match migration {
             Migration::Promote { to, .. } => {
                 if moved && let Some(target) = self.kswapd(to) {
-                    target.took(bytes);
+                    target.took(bytes, list.unwrap_or_default());
                 }
                 if !moved {
                     self.scan.migration_failed();
                 }
             }
             Migration::Demote { to } => {
-                if let Some(unit) = self.space.find(page)
-                    && let Some(active) = self.active.get_mut(unit as usize)
+                if let Some(unit) = unit
+                    && let Some(list) = self.lists.get_mut(unit as usize)
                 {
-                    *active = false;
+                    *list = List::Inactive;
                 }
                 // Which node it came from: the one that ordered it.
                 let from = self.nodes.iter_mut().find(|k| k.sends_to(to));
@@ -322,11 +329,12 @@ impl Policy for Kernel {
                 node,
                 accessed,
             } => {
-                let mut actions = std::mem::take(&mut self.actions);
-                if let Some(kswapd) = self.kswapd(node) {
-                    kswapd.probed(page, accessed, &mut actions);
+                let unit = self.space.find(page);
+                let list = unit.and_then(|unit| self.lists.get_mut(unit as usize));
+                let kswapd = self.nodes.iter_mut().find(|k| k.node == node);
+                if let (Some(kswapd), Some(list)) = (kswapd, list) {
+                    kswapd.probed(page, accessed, list, &mut self.actions);
                 }
-                self.actions = actions;
             }
             Event::Resident { .. }
             | Event::Sampled { .. }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The kernel's background demotion by recency (`mm/vmscan.c`), for one fast node.
 //!
-//! Woken below a watermark, it goes over the node's pages like a clock: a page accessed since the hand
-//! was there last is passed over, another is demoted; it sleeps again above its target. Each round
-//! looks at `pages >> priority`, with a priority that starts at 12 and falls while rounds do not free
-//! enough, as `balance_pgdat` does.
+//! Woken below a watermark, it goes over the node's pages like a clock; it sleeps again above its
+//! target. An inactive page that was accessed since the hand was there last is kept, and becomes active
+//! the second time (`folio_check_references`); one that was not is demoted. Active pages are left alone
+//! until there are more of them than inactive ones, and become inactive then (`inactive_is_low`, whose
+//! ratio is 1 below a GiB; greater nodes keep more active). Each round looks at `pages >> priority`, with a priority that starts at 12 and falls while rounds do not free
+//! enough, as `balance_pgdat` does; but it is one thread, and each look at a page takes it time.
 
 use std::collections::VecDeque;
 
@@ -16,6 +18,16 @@ use terrace_policy::Migration;
 use terrace_policy::Reason;
 
 const PRIORITY: u32 = 12;
+
+/// Which list a page is on, and whether it was seen accessed there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum List {
+    #[default]
+    Inactive,
+    Referenced,
+    Active,
+}
+
 /// Demotions under way at most.
 const IN_FLIGHT_MAX: usize = 1024;
 
@@ -32,10 +44,15 @@ pub(crate) struct Kswapd {
     in_flight: usize,
     in_flight_bytes: u64,
     freed: u64,
+    /// Pages it can look at in a round.
+    round_max: u64,
+    /// Bytes of active pages.
+    active: u64,
 }
 
 impl Kswapd {
-    pub(crate) fn new(node: NodeId, to: NodeId) -> Self {
+    /// With room for `round_max` looks at pages in a round's time.
+    pub(crate) fn new(node: NodeId, to: NodeId, round_max: u64) -> Self {
         Self {
             node,
             to,
@@ -46,6 +63,8 @@ impl Kswapd {
             in_flight: 0,
             in_flight_bytes: 0,
             freed: 0,
+            round_max: round_max.max(1),
+            active: 0,
         }
     }
 
@@ -85,15 +104,50 @@ impl Kswapd {
         }
         self.freed = 0;
         let pages = (self.memory.total_bytes >> 12 >> self.priority).max(32);
+        let pages = pages.min(self.round_max);
         Some(Action::Probe {
             node: self.node,
             pages: u32::try_from(pages).unwrap_or(u32::MAX),
         })
     }
 
+    /// As the kernel: the square root of ten times the node's GiB, at least 1, active bytes for each
+    /// inactive one.
+    fn inactive_is_low(&self) -> bool {
+        let used = self.memory.total_bytes - self.memory.free_bytes.min(self.memory.total_bytes);
+        let ratio = ((self.memory.total_bytes >> 30) * 10).isqrt().max(1);
+        used.saturating_sub(self.active).saturating_mul(ratio) < self.active
+    }
+
     /// A page was looked at.
-    pub(crate) fn probed(&mut self, page: PageRef, accessed: bool, actions: &mut VecDeque<Action>) {
-        if accessed || !self.awake || self.enough() || self.in_flight >= IN_FLIGHT_MAX {
+    pub(crate) fn probed(
+        &mut self,
+        page: PageRef,
+        accessed: bool,
+        list: &mut List,
+        actions: &mut VecDeque<Action>,
+    ) {
+        let bytes = page.size.bytes();
+        match (*list, accessed) {
+            (List::Active, _) => {
+                if self.inactive_is_low() {
+                    *list = List::Inactive;
+                    self.active = self.active.saturating_sub(bytes);
+                }
+                return;
+            }
+            (List::Inactive, true) => {
+                *list = List::Referenced;
+                return;
+            }
+            (List::Referenced, true) => {
+                *list = List::Active;
+                self.active += bytes;
+                return;
+            }
+            (List::Inactive | List::Referenced, false) => {}
+        }
+        if !self.awake || self.enough() || self.in_flight >= IN_FLIGHT_MAX {
             return;
         }
         self.in_flight += 1;
@@ -121,7 +175,10 @@ impl Kswapd {
     }
 
     /// A page came to the node.
-    pub(crate) fn took(&mut self, bytes: u64) {
+    pub(crate) fn took(&mut self, bytes: u64, list: List) {
         self.memory.free_bytes = self.memory.free_bytes.saturating_sub(bytes);
+        if list == List::Active {
+            self.active += bytes;
+        }
     }
 }

@@ -10,25 +10,25 @@ pub(crate) mod random;
 use terrace_core::Tiers;
 use terrace_policy::Policy;
 
+use crate::Setup;
 use crate::SimError;
 use crate::space::Space;
 use crate::system::Params;
 use kernel::Kernel;
 use kernel::Mode;
 
-/// One of the kernel's ways by name.
+/// The kernel's way that the set-up names.
 pub(crate) fn make(
-    name: &str,
+    setup: &Setup,
     params: &mut Params,
     tiers: &Tiers,
     space: &Space,
-    threads: u32,
 ) -> Result<Box<dyn Policy>, SimError> {
-    let mode = match name {
+    let mode = match setup.system.as_str() {
         "autonuma" => Mode::AutoNuma,
         "kernel-tiering" => Mode::Tiering,
         "tpp" => Mode::Tpp,
         other => return Err(SimError::System(other.to_owned())),
     };
-    Ok(Box::new(Kernel::new(mode, params, tiers, space, threads)?))
+    Ok(Box::new(Kernel::new(mode, setup, params, tiers, space)?))
 }

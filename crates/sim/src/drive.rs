@@ -56,6 +56,7 @@ struct Run<'a> {
     window_due: u64,
     phase_due: u64,
     phases: Vec<usize>,
+    phase_changed_s: Option<f64>,
     series: Vec<Point>,
     before: Before,
     metadata: u64,
@@ -202,6 +203,7 @@ impl<'a> Run<'a> {
             window_due: u64::MAX,
             phase_due: 0,
             phases: Vec::new(),
+            phase_changed_s: None,
             series: Vec::new(),
             before: Before::default(),
             metadata: 0,
@@ -303,6 +305,9 @@ impl<'a> Run<'a> {
         }
         self.phase_due = due;
         let changed = phases != self.phases;
+        if changed && !self.phases.is_empty() {
+            self.phase_changed_s = Some(now.as_secs_f64());
+        }
         self.phases = phases;
         if changed {
             self.clock.phases(&mut self.world, &self.phases);
@@ -438,6 +443,7 @@ impl<'a> Run<'a> {
             stall_ns: totals.stall,
             worker_ns: totals.workers,
             writes_waited: totals.writes_waited,
+            phase_changed_s: self.phase_changed_s,
             shadow_bytes_max: totals.shadow_max,
             shadow_bytes_end: world.shadow_bytes(),
             metadata_bytes: self.metadata,

@@ -109,6 +109,8 @@ pub struct Outcome {
     pub worker_ns: f64,
     /// Writes that waited for the copy of their page.
     pub writes_waited: f64,
+    /// When a program last went on to another phase, s; none if all stayed in their first.
+    pub phase_changed_s: Option<f64>,
     /// Most that shadows took, bytes.
     pub shadow_bytes_max: u64,
     /// What shadows took at the end, bytes.
@@ -220,6 +222,10 @@ impl Outcome {
             "seconds_to_90pct",
             "s until 90 % of the final rate was reached for good",
         ),
+        (
+            "seconds_to_recover",
+            "s from the last change of phase until 90 % of the rate before it was back for good",
+        ),
         ("of_oracle", "ops_per_s as a share of the oracle's"),
         (
             "metadata_bytes_per_page",
@@ -283,6 +289,7 @@ impl Outcome {
             "f1" => self.quality?.f1,
             "page_promotion_ratio" => self.quality?.page_promotion_ratio?,
             "seconds_to_90pct" => self.seconds_to_90pct()?,
+            "seconds_to_recover" => self.seconds_to_recover()?,
             "of_oracle" => self.ops_per_s() / self.oracle_ops_per_s?,
             "metadata_bytes_per_page" => real(self.metadata_bytes) / real(self.base_pages),
             _ => return None,
@@ -308,6 +315,18 @@ impl Outcome {
         match self.series.iter().rposition(|p| p.ops_per_s < mark) {
             None => Some(0.0),
             Some(last) => self.series.get(last + 1).map(|_| self.series[last].t),
+        }
+    }
+
+    /// Nothing where no phase changed, or the rate never came back.
+    fn seconds_to_recover(&self) -> Option<f64> {
+        let changed = self.phase_changed_s?;
+        let (before, after): (Vec<_>, Vec<_>) = self.series.iter().partition(|p| p.t <= changed);
+        let last = &before[before.len().saturating_sub(10)..];
+        let mark = mean(last.iter().map(|p| p.ops_per_s))? * 0.9;
+        match after.iter().rposition(|p| p.ops_per_s < mark) {
+            None => Some(0.0),
+            Some(low) => after.get(low + 1).map(|_| after[low].t - changed),
         }
     }
 

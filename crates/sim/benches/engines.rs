@@ -16,8 +16,8 @@ use terrace_workload::Sizes;
 use terrace_workload::Workload;
 
 fn setup(size: &str, system: &str, engine: EngineKind) -> Setup {
-    let text = include_str!("../../../machines/mtm-optane-4tier.toml");
-    let machine = Machine::parse(text, Path::new("mtm-optane-4tier.toml")).expect("it is checked");
+    let text = include_str!("../../../machines/optane-4tier.toml");
+    let machine = Machine::parse(text, Path::new("optane-4tier.toml")).expect("it is checked");
     let sizes = Sizes::paper()
         .with(&format!("working_set={size}"))
         .and_then(|sizes| {

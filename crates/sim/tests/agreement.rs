@@ -234,9 +234,9 @@ fn as_many_transactions_abort() {
 /// Several programs on two sockets.
 #[test]
 fn programs_on_two_sockets() {
-    let text = include_str!("../../../machines/mtm-optane-4tier.toml");
+    let text = include_str!("../../../machines/optane-4tier.toml");
     let mut setup = setup("gups", "none");
-    setup.machine = Machine::parse(text, Path::new("mtm-optane-4tier.toml")).expect("checked");
+    setup.machine = Machine::parse(text, Path::new("optane-4tier.toml")).expect("checked");
     let mut second = setup.workload.programs[0].clone();
     second.name = "second".to_owned();
     setup.workload.programs.push(second);

@@ -12,8 +12,8 @@ use terrace_workload::Sizes;
 use terrace_workload::Workload;
 
 fn machine() -> Machine {
-    let text = include_str!("../../../machines/mtm-optane-4tier.toml");
-    Machine::parse(text, Path::new("mtm-optane-4tier.toml")).expect("it is checked")
+    let text = include_str!("../../../machines/optane-4tier.toml");
+    Machine::parse(text, Path::new("optane-4tier.toml")).expect("it is checked")
 }
 
 fn setup(system: &str) -> Setup {

@@ -87,6 +87,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "terrace-bench",
             "terrace-workload",
             "terrace-sim",
+            "terrace-track",
             "terrace-supervisor",
         ],
     ),

@@ -3,6 +3,8 @@
 //!
 //! Exit code 0 where the default preset works in full, 1 where something of it is missing.
 
+mod pmu;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -46,7 +48,8 @@ pub(crate) fn doctor(args: &DoctorArgs) -> anyhow::Result<u8> {
     }
     let off = probe::forced_off().map_err(|error| Usage(error.to_string()))?;
     let facts = Facts::gather(&off);
-    let findings = rules::findings(&facts);
+    let mut findings = rules::findings(&facts);
+    findings.push(pmu::finding(&off));
     let stale: Vec<String> = settings::stale(Path::new("/"))
         .unwrap_or_default()
         .into_iter()

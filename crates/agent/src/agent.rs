@@ -36,6 +36,7 @@ use crate::pages::Shadow;
 use crate::ranges::Ranges;
 use crate::report::Reports;
 use crate::switches;
+use crate::team::Team;
 
 /// What the supervisor, or a test, chose.
 #[derive(Debug, Clone, Copy)]
@@ -44,8 +45,12 @@ pub(crate) struct Options {
     pub(crate) batch_pages: usize,
     /// Compare shadows with their pages before they count. Only a test takes this out.
     pub(crate) verify: bool,
-    /// Base pages too go by the transaction that compares. Only a test wants that.
+    /// Base pages too go by the transaction that compares.
     pub(crate) compare_base: bool,
+    /// Who writes to a page while it is copied waits for the commit, instead of aborting it.
+    pub(crate) writers_wait: bool,
+    /// Huge pages are copied past the caches, while they are out.
+    pub(crate) streaming: bool,
 }
 
 /// An answer to a fault that the kernel could not take yet, because mappings were changing.
@@ -68,6 +73,7 @@ pub(crate) struct State {
     pub(crate) pending: Vec<Answer>,
     pub(crate) write_protect_faults: u64,
     pub(crate) missing_faults: u32,
+    pub(crate) writes_waited: u32,
 }
 
 /// The agent.
@@ -80,6 +86,7 @@ pub(crate) struct Agent {
     pub(crate) options: Options,
     /// More than one memory node: a page can be at its target already.
     pub(crate) many_nodes: bool,
+    pub(crate) team: Team,
     pub(crate) stopping: AtomicBool,
     /// Workers between taking commands and having answered them.
     pub(crate) busy_workers: AtomicU64,
@@ -153,6 +160,7 @@ impl Agent {
             pending: Vec::new(),
             write_protect_faults: 0,
             missing_faults: 0,
+            writes_waited: 0,
         };
         Ok(Self {
             uffd,
@@ -161,6 +169,7 @@ impl Agent {
             reports,
             options,
             many_nodes: nodes.len() > 1,
+            team: Team::default(),
             stopping: AtomicBool::new(false),
             busy_workers: AtomicU64::new(0),
             kick: EventFd::new()?,

@@ -16,7 +16,6 @@ use crate::agent::State;
 use crate::agent::frame;
 use crate::clock;
 use crate::item::Item;
-use crate::memory;
 use crate::mover::PageMove;
 use crate::mover::PutBack;
 use crate::mover::current;
@@ -24,6 +23,7 @@ use crate::mover::mark_in;
 use crate::mover::mark_out;
 use crate::mover::refusal;
 use crate::pages::Stage;
+use crate::team::Work;
 
 /// Bytes that one wake covers at most.
 const WAKE_SPAN: u64 = 4 << 20;
@@ -130,7 +130,7 @@ impl Agent {
             if let (Some(slot), Some(staged)) = (item.slot, item.staged) {
                 // SAFETY: both are present frames of ours that only this item refers to; the
                 // page in the slot was moved out unpinned, so no device writes it.
-                let same = || unsafe { memory::same(slot, staged, item.bytes()) };
+                let same = || unsafe { self.team.run(Work::Compare, slot, staged, item.bytes()) };
                 let equal = item.certain || same();
                 sources.push((at, if equal { staged } else { slot }, equal));
             }

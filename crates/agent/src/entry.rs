@@ -163,6 +163,8 @@ fn serve(layout: &'static Layout, kernel: Kernel, connection: Connection) -> Res
         batch_pages: usize::try_from(welcome.batch_pages.clamp(1, BATCH_MAX)).unwrap_or(1),
         verify: !switches::SKIP_VERIFY.is_on(),
         compare_base: welcome.commit == Commit::Transaction,
+        writers_wait: welcome.commit == Commit::Wait,
+        streaming: welcome.streaming,
     };
     let quiesce = !kernel.reports_forks();
     let owned = Box::into_raw(Box::new(Agent::new(kernel, layout, reports, options)?));
@@ -185,10 +187,24 @@ fn serve(layout: &'static Layout, kernel: Kernel, connection: Connection) -> Res
             agent.busy_workers.fetch_sub(1, Ordering::AcqRel);
         }
     }
+    let helpers = u64::from(welcome.copy_threads).clamp(1, STACKS - workers) - 1;
+    for _ in 0..helpers {
+        agent.busy_workers.fetch_add(1, Ordering::AcqRel);
+        let started = thread::spawn(layout, c"terrace-help", move || {
+            let ended = Ended(agent);
+            thread::hurry(Urgency::Moves);
+            agent.team.help(&agent.stopping);
+            drop(ended);
+        });
+        if !started {
+            agent.busy_workers.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
     let watch = std::panic::AssertUnwindSafe(|| handler::run(agent, &socket));
     let _ = catch_unwind(watch);
     agent.stopping.store(true, Ordering::Release);
     intake.stop.ring();
+    agent.team.dismiss();
     let off = std::panic::AssertUnwindSafe(|| handler::see_workers_off(agent));
     let _ = catch_unwind(off);
     fork::withdraw();

@@ -90,7 +90,7 @@ impl Agent {
     fn handle(&self, state: &mut State, event: Event) {
         match event {
             Event::WriteProtected { addr } => self.on_write(state, addr),
-            Event::Missing { addr } => self.on_missing(state, addr),
+            Event::Missing { addr, write } => self.on_missing(state, addr, write),
             Event::Remove { start, end } => {
                 self.on_gone(state, start, end);
                 if let Some(last) = self.last_page(start, end) {
@@ -118,7 +118,13 @@ impl Agent {
             let (start, len) = (entry.addr, entry.size.bytes());
             match entry.stage {
                 // The writer waits until the page is in again; it has written nothing yet.
-                Stage::Out { .. } => {}
+                Stage::Out { .. } => {
+                    state.writes_waited = state.writes_waited.wrapping_add(1);
+                }
+                // So does this one: commit or abort wake it.
+                Stage::Copying if self.options.writers_wait && !entry.dirty => {
+                    state.writes_waited = state.writes_waited.wrapping_add(1);
+                }
                 Stage::Copying | Stage::Verifying => {
                     entry.dirty = true;
                     self.unprotect(state, start, len);
@@ -141,7 +147,7 @@ impl Agent {
         }
     }
 
-    fn on_missing(&self, state: &mut State, addr: u64) {
+    fn on_missing(&self, state: &mut State, addr: u64, write: bool) {
         state.missing_faults = state.missing_faults.saturating_add(1);
         let entry = state
             .pages
@@ -149,6 +155,7 @@ impl Agent {
             .and_then(|id| state.pages.get(id));
         if let Some(entry) = entry {
             if matches!(entry.stage, Stage::Out { .. }) {
+                state.writes_waited = state.writes_waited.wrapping_add(u32::from(write));
                 return;
             }
             entry.dirty = true;

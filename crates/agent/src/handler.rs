@@ -23,7 +23,7 @@ const KEEP: usize = 64;
 
 /// Runs until the supervisor is gone or a worker has failed.
 pub(crate) fn run(agent: &Agent, socket: &Channel) {
-    let mut told = (0, 0);
+    let mut told = (0, 0, 0);
     let mut next_trim = clock::now() + TRIM_EVERY;
     while !agent.is_stopping() && !wait(agent, socket) {
         agent.kick.silence();
@@ -85,12 +85,17 @@ fn wait(agent: &Agent, socket: &Channel) -> bool {
     !fds[2].revents().is_empty()
 }
 
-fn tell_faults(agent: &Agent, state: &State, told: (u64, u32)) -> (u64, u32) {
-    let now = (state.write_protect_faults, state.missing_faults);
+fn tell_faults(agent: &Agent, state: &State, told: (u64, u32, u32)) -> (u64, u32, u32) {
+    let now = (
+        state.write_protect_faults,
+        state.missing_faults,
+        state.writes_waited,
+    );
     if now != told {
         agent.reports.notice(Notice::Faults {
             write_protect: now.0 - told.0,
             missing: now.1.wrapping_sub(told.1),
+            writes_waited: now.2.wrapping_sub(told.2),
         });
         agent.reports.ring();
     }

@@ -13,8 +13,8 @@
 //! * who is who: [`agent`]; the lock: [`lock`]; what is known of pages: [`pages`], [`ranges`],
 //!   [`doomed`];
 //! * what the kernel tells: [`events`], [`fork_child`]; what the program does: [`fork`];
-//! * what the supervisor wants: [`worker`], then [`transaction`], [`base`], [`demote`], [`exchange`],
-//!   all on [`commit`], [`mover`], [`staging`], [`frames`];
+//! * what the supervisor wants: [`worker`], then [`whole`], [`transaction`], [`base`], [`demote`],
+//!   [`exchange`], all on [`commit`], [`mover`], [`staging`], [`frames`], [`team`];
 //! * start and end: [`entry`], [`handler`], [`thread`].
 
 mod agent;
@@ -43,8 +43,10 @@ mod report;
 mod scratch;
 mod staging;
 mod switches;
+mod team;
 mod thread;
 mod transaction;
+mod whole;
 mod worker;
 
 #[global_allocator]

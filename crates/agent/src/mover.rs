@@ -217,10 +217,14 @@ impl Agent {
 
     /// Ends an item's transaction without a move: the page stays where it is and writable.
     pub(crate) fn abort(&self, state: &mut State, item: &mut Item, why: Outcome) {
-        if let Some(entry) = item.id.take().and_then(|id| state.pages.end(id))
-            && !entry.dead
-        {
-            self.unprotect(state, entry.addr, entry.size.bytes());
+        if let Some(entry) = item.id.take().and_then(|id| state.pages.end(id)) {
+            if !entry.dead {
+                self.unprotect(state, entry.addr, entry.size.bytes());
+            }
+            if self.options.writers_wait && (entry.dead || entry.addr != item.addr) {
+                // Writers may wait where the page was.
+                self.uffd.wake(item.addr, item.bytes());
+            }
         }
         item.outcome.get_or_insert(why);
     }

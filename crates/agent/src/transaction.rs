@@ -3,7 +3,8 @@
 //!
 //! 1. *Begin* (lock): each page gets an entry and is write-protected.
 //! 2. *Copy* (no lock): to a frame on the target node, while the program reads on. A write faults,
-//!    marks the entry dirty and goes on: that page is aborted, nothing changed.
+//!    marks the entry dirty and goes on: that page is aborted, nothing changed. Or, if the
+//!    supervisor said so, the write waits until the commit, and nothing is aborted (HeMem 3.4).
 //! 3. *Commit* (lock, few pages at a time): the old page is moved out to a slot. From here on
 //!    nobody can write it, so it is compared with the copy: a device that wrote through a pin
 //!    taken before the protection, and gave it back since, trips no fault. Equal: the copy is moved
@@ -23,6 +24,7 @@ use crate::agent::Agent;
 use crate::agent::State;
 use crate::item::Item;
 use crate::scratch::Scratch;
+use crate::team::Work;
 
 /// Bytes that are out of place at the same time at most (but always one page).
 const COMMIT_BYTES: u64 = 64 << 10;
@@ -37,9 +39,23 @@ impl Agent {
         }
         items.sort_unstable_by_key(|item| item.addr);
         self.look(items);
+        // Where writers wait for the commit, no page waits for another's copy.
+        let together = if self.options.writers_wait && !base {
+            1
+        } else {
+            items.len().max(1)
+        };
+        for batch in items.chunks_mut(together) {
+            self.migrate_batch(batch, scratch);
+        }
+    }
+
+    fn migrate_batch(&self, items: &mut [Item], scratch: &mut Scratch) {
         self.stage(items);
         self.begin(items);
-        self.copy(items);
+        if !self.copies_outside(items) {
+            self.copy(items);
+        }
         let bytes = items.first().map_or(1, Item::bytes);
         let step = usize::try_from((COMMIT_BYTES / bytes).max(1)).unwrap_or(1);
         for chunk in items.chunks_mut(step) {
@@ -47,6 +63,11 @@ impl Agent {
             self.verify(chunk, scratch);
         }
         self.unstage(items);
+    }
+
+    /// Whether the pages are copied while they are out, where nobody can write them.
+    fn copies_outside(&self, items: &[Item]) -> bool {
+        self.options.streaming && items.iter().all(|item| item.size == PageSize::Huge2M)
     }
 
     fn begin(&self, items: &mut [Item]) {
@@ -99,6 +120,19 @@ impl Agent {
 
     /// Copies every page to its frame; a page that cannot be read is aborted.
     fn copy(&self, items: &mut [Item]) {
+        if items.iter().all(|item| item.size == PageSize::Huge2M) {
+            for item in items.iter_mut() {
+                let (Some(_), Some(to)) = (item.id, item.staged) else {
+                    continue;
+                };
+                // SAFETY: the frame is present, writable, and belongs to this item alone.
+                let copied = unsafe { self.team.run(Work::CopyIn, item.addr, to, item.bytes()) };
+                if !copied {
+                    self.abort(&mut self.state.lock(), item, Outcome::Busy);
+                }
+            }
+            return;
+        }
         let mut at = 0;
         while at < items.len() {
             let mut pieces = Vec::new();
@@ -140,11 +174,28 @@ impl Agent {
         self.settle_dirty(state, items);
         self.take_slots(state, items);
         self.move_out(state, items);
+        if self.copies_outside(items) {
+            self.copy_out(items);
+        }
         self.move_in(state, items);
         self.protect_again(state, items);
         self.wake_all(state, items);
         for item in items.iter_mut() {
             self.finish(state, item);
+        }
+    }
+
+    /// Copies pages that are out to their frames, past the caches.
+    fn copy_out(&self, items: &mut [Item]) {
+        for item in items
+            .iter_mut()
+            .filter(|item| item.out && !item.onto_shadow)
+        {
+            if let (Some(slot), Some(staged)) = (item.slot, item.staged) {
+                // SAFETY: both are present frames that only this item refers to; the page in the
+                // slot was moved out unpinned, so nobody writes it.
+                item.certain = unsafe { self.team.run(Work::Stream, slot, staged, item.bytes()) };
+            }
         }
     }
 

@@ -205,7 +205,9 @@ impl Agent {
                 item
             })
             .collect();
-        if matches!(batch.first().map(kind), Some(Kind::Demote(_))) {
+        let demote = matches!(batch.first().map(kind), Some(Kind::Demote(_)));
+        self.move_in_pieces(&mut items, demote, scratch);
+        if demote {
             self.demote(&mut items, scratch);
         } else {
             self.migrate(&mut items, scratch);

@@ -101,10 +101,18 @@ pub(crate) struct RunArgs {
     /// Pages of one transaction batch.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=512))]
     pub(crate) batch_pages: u32,
-    /// When a base page is copied: in its commit, while it waits (copy), or before that, while it
-    /// stays accessible and a write aborts (transaction).
-    #[arg(long, default_value = "copy", value_parser = ["copy", "transaction"])]
+    /// When a page is copied. transaction: while it stays accessible, and a write aborts. copy: base
+    /// pages in their commit, while they wait, huge ones as before. wait: as copy, and writes wait
+    /// instead of aborting. auto: wait for hemem, else copy.
+    #[arg(long, default_value = "auto", value_parser = ["auto", "copy", "transaction", "wait"])]
     pub(crate) commit: String,
+    /// Threads that copy one huge page together (default: 4 with --commit wait, else 1).
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=8))]
+    pub(crate) copy_threads: Option<u8>,
+    /// How huge pages are copied: past the caches, in one pass while the page is out of reach
+    /// (streaming), or before (ordinary). auto: streaming with --commit wait.
+    #[arg(long, default_value = "auto", value_parser = ["auto", "ordinary", "streaming"])]
+    pub(crate) stores: String,
     /// The program and its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
@@ -172,6 +180,10 @@ pub(crate) struct ClaimsArgs {
     /// Simulations at a time; as many as there are processors if not given.
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<std::num::NonZero<usize>>,
+    /// Where finished runs are kept for the next call of the same program; results/claims beside the
+    /// claims' folder if not given.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) keep: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,

@@ -26,15 +26,21 @@ use crate::args::PolicyArgs;
 use crate::args::RunArgs;
 
 pub(crate) fn run(args: RunArgs) -> anyhow::Result<u8> {
+    let commit = match args.commit.as_str() {
+        "transaction" => Commit::Transaction,
+        "wait" => Commit::Wait,
+        // HeMem's writers wait (3.4 of its paper).
+        "auto" if args.policy.policy == "hemem" => Commit::Wait,
+        _ => Commit::Copy,
+    };
+    let waits = commit == Commit::Wait;
     let options = Options {
         agent: !args.no_agent,
         copy_workers: args.copy_workers,
         batch_pages: args.batch_pages,
-        commit: if args.commit == "copy" {
-            Commit::Copy
-        } else {
-            Commit::Transaction
-        },
+        commit,
+        copy_threads: args.copy_threads.unwrap_or(if waits { 4 } else { 1 }),
+        streaming: args.stores == "streaming" || (waits && args.stores == "auto"),
         ..with_policy(&args.policy, Target::Program(args.command))?
     };
     manage(options, args.policy.stats.as_ref())

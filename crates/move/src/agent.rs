@@ -66,8 +66,12 @@ pub struct Terms {
     pub copy_workers: u32,
     /// Pages of one batch, at least 1.
     pub batch_pages: u32,
-    /// When base pages are copied.
+    /// When pages are copied, and what writers do meanwhile.
     pub commit: Commit,
+    /// Threads that copy one huge page together, at least 1.
+    pub copy_threads: u8,
+    /// Copy huge pages past the caches.
+    pub streaming: bool,
 }
 
 /// A connected agent.
@@ -114,6 +118,8 @@ impl AgentLink {
             copy_workers: terms.copy_workers,
             batch_pages: terms.batch_pages,
             commit: terms.commit,
+            copy_threads: terms.copy_threads,
+            streaming: terms.streaming,
         };
         channel
             .send(
@@ -164,7 +170,7 @@ impl AgentLink {
         self.hello.features & features::TRANSACTIONS != 0
     }
 
-    /// When it was told to copy base pages.
+    /// When it was told to copy pages.
     #[must_use]
     pub const fn commit(&self) -> Commit {
         self.commit

@@ -4,7 +4,7 @@
 //! A call takes the program's memory lock; how long is bounded by the batch. The batch adapts: a
 //! call that took longer than [`CALL_MAX`] halves it, one that took less than a quarter of that
 //! doubles it. Each page's status is looked at, a page counts as moved only if it is on the target
-//! node afterwards.
+//! node afterwards. An order for 2 MiB means all memory of that range, huge or base pages.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -16,8 +16,10 @@ use std::time::Duration;
 use std::time::Instant;
 
 use rustix::io::Errno;
+use terrace_core::Addr;
 use terrace_core::NodeId;
 use terrace_core::PageRef;
+use terrace_core::PageSize;
 use terrace_core::Pid;
 use terrace_proto::Outcome;
 use terrace_sys::eventfd::EventFd;
@@ -40,6 +42,13 @@ pub struct Order {
     pub page: PageRef,
     /// Where to.
     pub to: NodeId,
+}
+
+impl Order {
+    /// What it can cost, in base pages.
+    fn base_pages(&self) -> usize {
+        usize::try_from(self.page.size.bytes() / PageSize::Base4K.bytes()).unwrap_or(usize::MAX)
+    }
 }
 
 /// How an order ended.
@@ -124,20 +133,25 @@ fn work(orders: &mpsc::Receiver<Order>, done: &mpsc::Sender<Done>, bell: &EventF
     let mut batch_max = 64;
     while let Ok(first) = orders.recv() {
         let mut groups: BTreeMap<(Pid, NodeId), Vec<Order>> = BTreeMap::new();
-        let more = std::iter::from_fn(|| orders.try_recv().ok()).take(batch_max - 1);
-        for order in std::iter::once(first).chain(more) {
+        let (mut next, mut pages) = (Some(first), 0);
+        while let Some(order) = next {
+            pages += order.base_pages();
             groups
                 .entry((order.page.pid, order.to))
                 .or_default()
                 .push(order);
+            next = (pages < batch_max)
+                .then(|| orders.try_recv().ok())
+                .flatten();
         }
         for ((pid, to), group) in groups {
             let start = Instant::now();
+            let pages: usize = group.iter().map(Order::base_pages).sum();
             for end in move_batch(pid, to, &group) {
                 let _ = done.send(end);
             }
             bell.ring();
-            batch_max = adapt(batch_max, group.len(), start.elapsed());
+            batch_max = adapt(batch_max, pages, start.elapsed());
         }
     }
 }
@@ -145,7 +159,7 @@ fn work(orders: &mpsc::Receiver<Order>, done: &mpsc::Sender<Done>, bell: &EventF
 fn adapt(batch_max: usize, moved: usize, took: Duration) -> usize {
     if took > CALL_MAX {
         (batch_max / 2).max(BATCH_MIN)
-    } else if moved == batch_max && took < CALL_MAX / 4 {
+    } else if moved >= batch_max && took < CALL_MAX / 4 {
         (batch_max * 2).min(BATCH_MAX)
     } else {
         batch_max
@@ -154,26 +168,16 @@ fn adapt(batch_max: usize, moved: usize, took: Duration) -> usize {
 
 fn move_batch(pid: Pid, to: NodeId, group: &[Order]) -> Vec<Done> {
     let pages: Vec<u64> = group.iter().map(|o| o.page.addr.0).collect();
-    let target = Target::Process(pid);
-    // Pages that several processes map are moved too where that is permitted (Nomad 3.3).
-    let result = match move_pages::migrate(target, &pages, to, Sharing::Everyone) {
-        Err(Errno::PERM) => move_pages::migrate(target, &pages, to, Sharing::OwnOnly),
-        other => other,
-    };
-    let outcome_of = |status: &PageStatus| match *status {
-        PageStatus::On(node) if node == to => Outcome::Done,
-        PageStatus::On(_)
-        | PageStatus::Busy
-        | PageStatus::SharedByProcesses
-        | PageStatus::Untried => Outcome::Busy,
-        PageStatus::NotPresent | PageStatus::NotMapped => Outcome::Gone,
-        PageStatus::NoMemory => Outcome::NoMemory,
-        PageStatus::Other(_) => Outcome::Failed,
-    };
-    let outcomes: Vec<Outcome> = match result {
-        Ok(statuses) => statuses.iter().map(outcome_of).collect(),
-        Err(Errno::SRCH) => vec![Outcome::Gone; group.len()],
-        Err(_) => vec![Outcome::Failed; group.len()],
+    let outcomes = match move_pages_of(pid, to, &pages) {
+        Ok(statuses) => statuses
+            .iter()
+            .zip(group)
+            .map(|(status, order)| match order.page.size {
+                PageSize::Huge2M => the_rest(pid, to, order.page.addr, *status),
+                _ => outcome_of(to, *status),
+            })
+            .collect(),
+        Err(outcome) => vec![outcome; group.len()],
     };
     group
         .iter()
@@ -186,11 +190,76 @@ fn move_batch(pid: Pid, to: NodeId, group: &[Order]) -> Vec<Done> {
         .collect()
 }
 
+/// Pages that several processes map are moved too where that is permitted (Nomad 3.3).
+fn move_pages_of(pid: Pid, to: NodeId, pages: &[u64]) -> Result<Vec<PageStatus>, Outcome> {
+    let target = Target::Process(pid);
+    let result = match move_pages::migrate(target, pages, to, Sharing::Everyone) {
+        Err(Errno::PERM) => move_pages::migrate(target, pages, to, Sharing::OwnOnly),
+        other => other,
+    };
+    result.map_err(|errno| match errno {
+        Errno::SRCH => Outcome::Gone,
+        _ => Outcome::Failed,
+    })
+}
+
+fn outcome_of(to: NodeId, status: PageStatus) -> Outcome {
+    match status {
+        PageStatus::On(node) if node == to => Outcome::Done,
+        PageStatus::On(_)
+        | PageStatus::Busy
+        | PageStatus::SharedByProcesses
+        | PageStatus::Untried => Outcome::Busy,
+        PageStatus::NotPresent | PageStatus::NotMapped => Outcome::Gone,
+        PageStatus::NoMemory => Outcome::NoMemory,
+        PageStatus::Other(_) => Outcome::Failed,
+    }
+}
+
+/// The first page of a 2 MiB range was tried. Where a huge page is there, all of it went along; else
+/// its other base pages go now, in one call.
+fn the_rest(pid: Pid, to: NodeId, start: Addr, first: PageStatus) -> Outcome {
+    let all: Vec<u64> = (0..PageSize::Huge2M.bytes())
+        .step_by(4096)
+        .map(|at| start.0 + at)
+        .collect();
+    let Ok(found) = move_pages::query(Target::Process(pid), &all) else {
+        return outcome_of(to, first);
+    };
+    let left: Vec<u64> = all
+        .iter()
+        .zip(&found)
+        .filter(|(_, status)| matches!(status, PageStatus::On(node) if *node != to))
+        .map(|(page, _)| *page)
+        .collect();
+    let ends = match left.as_slice() {
+        [] => Vec::new(),
+        left => match move_pages_of(pid, to, left) {
+            Ok(statuses) => statuses,
+            Err(outcome) => return outcome,
+        },
+    };
+    let there = found.contains(&PageStatus::On(to));
+    together(to, there, &ends)
+}
+
+/// How a range ended of which some pages were `there` already: what asks for another try comes
+/// first.
+fn together(to: NodeId, there: bool, ends: &[PageStatus]) -> Outcome {
+    let outcomes: Vec<Outcome> = ends.iter().map(|end| outcome_of(to, *end)).collect();
+    [Outcome::NoMemory, Outcome::Failed, Outcome::Busy]
+        .into_iter()
+        .find(|outcome| outcomes.contains(outcome))
+        .unwrap_or(if there || outcomes.contains(&Outcome::Done) {
+            Outcome::Done
+        } else {
+            Outcome::Gone
+        })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use terrace_core::Addr;
-    use terrace_core::PageSize;
 
     #[test]
     fn batches_shrink_when_calls_are_long_and_grow_when_they_are_short() {
@@ -199,6 +268,51 @@ mod tests {
         assert_eq!(adapt(64, 64, Duration::from_millis(1)), 128);
         assert_eq!(adapt(64, 10, Duration::from_millis(1)), 64);
         assert_eq!(adapt(64, 64, Duration::from_millis(10)), 64);
+    }
+
+    #[test]
+    fn a_range_of_base_pages_ends_as_its_worst_page() {
+        let (here, there) = (NodeId(0), NodeId(1));
+        let ends = [
+            PageStatus::On(here),
+            PageStatus::NotPresent,
+            PageStatus::Busy,
+        ];
+        assert_eq!(together(here, false, &ends), Outcome::Busy);
+        assert_eq!(together(here, false, &ends[..2]), Outcome::Done);
+        assert_eq!(together(here, false, &ends[1..2]), Outcome::Gone);
+        assert_eq!(together(here, true, &[]), Outcome::Done);
+        assert_eq!(together(there, true, &ends[..1]), Outcome::Busy);
+        let full = [PageStatus::On(here), PageStatus::NoMemory];
+        assert_eq!(together(here, true, &full), Outcome::NoMemory);
+    }
+
+    #[test]
+    fn a_range_of_base_pages_is_one_order() {
+        let mover = OrdinaryMover::start().expect("a thread");
+        let memory = vec![3_u8; 4 << 20];
+        let start = (memory.as_ptr().addr() as u64).next_multiple_of(2 << 20);
+        let page = PageRef {
+            pid: Pid(std::process::id()),
+            addr: Addr(start),
+            size: PageSize::Huge2M,
+        };
+        mover.submit(Order {
+            seq: 1,
+            page,
+            to: NodeId(0),
+        });
+        let until = Instant::now() + Duration::from_secs(60);
+        let done = loop {
+            match mover.poll() {
+                Some(done) => break done,
+                None => assert!(Instant::now() < until, "no end came"),
+            }
+            thread::sleep(Duration::from_millis(1));
+        };
+        assert_eq!((done.seq, done.page), (1, page));
+        assert_eq!(done.outcome, Outcome::Done);
+        assert!(memory.iter().all(|byte| *byte == 3));
     }
 
     #[test]

@@ -61,6 +61,8 @@ pub struct Stats {
     pub write_protect_faults: u64,
     /// Missing-page faults answered in the programs.
     pub missing_faults: u64,
+    /// Writes of the programs that waited because their page was being moved.
+    pub writes_waited: u64,
     /// How long pages were inaccessible during a commit, ns.
     #[serde(rename = "inaccessible_ns", serialize_with = "quantiles")]
     pub inaccessible: Histogram<u64>,
@@ -96,6 +98,7 @@ impl Default for Stats {
             lost: 0,
             write_protect_faults: 0,
             missing_faults: 0,
+            writes_waited: 0,
             inaccessible,
             terrace_cpu_ns: 0,
         }

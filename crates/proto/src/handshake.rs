@@ -4,7 +4,7 @@
 use thiserror::Error;
 
 /// Both sides must speak the same version; a supervisor refuses any other.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 /// Size of [`Hello`] on the wire.
 pub const HELLO_BYTES: usize = 48;
 /// Size of [`Welcome`] on the wire.
@@ -92,18 +92,26 @@ pub struct Welcome {
     pub copy_workers: u32,
     /// How many pages one transaction batch may hold, at least 1.
     pub batch_pages: u32,
-    /// How base pages are committed.
+    /// When pages are copied, and what writers do meanwhile.
     pub commit: Commit,
+    /// Threads that copy one huge page together, at least 1.
+    pub copy_threads: u8,
+    /// Copy huge pages past the caches, by non-temporal stores.
+    pub streaming: bool,
 }
 
-/// When the content of a base page is copied.
+/// When the content of a page is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Commit {
     /// Before the commit, while the page stays accessible; a write aborts (Nomad 3.1).
     #[default]
     Transaction,
-    /// In the commit: the page waits for its copy, and nothing aborts.
+    /// Base pages in the commit: the page waits for its copy, and nothing aborts. Huge pages as in
+    /// `Transaction`.
     Copy,
+    /// As `Copy`, and nobody who writes to a huge page while it is copied aborts it: the write waits
+    /// for the commit (HeMem 3.4).
+    Wait,
 }
 
 impl Welcome {
@@ -116,7 +124,13 @@ impl Welcome {
         out[12..16].copy_from_slice(&self.copy_workers.to_ne_bytes());
         out[16..24].copy_from_slice(&self.ring_bytes.to_ne_bytes());
         out[24..28].copy_from_slice(&self.batch_pages.to_ne_bytes());
-        out[28..32].copy_from_slice(&u32::from(self.commit == Commit::Copy).to_ne_bytes());
+        out[28] = match self.commit {
+            Commit::Transaction => 0,
+            Commit::Copy => 1,
+            Commit::Wait => 2,
+        };
+        out[29] = self.copy_threads;
+        out[30] = u8::from(self.streaming);
         out
     }
 
@@ -131,10 +145,13 @@ impl Welcome {
             ring_bytes: u64_at(wire, 16),
             copy_workers: u32_at(wire, 12),
             batch_pages: u32_at(wire, 24),
-            commit: match u32_at(wire, 28) {
+            commit: match wire[28] {
                 0 => Commit::Transaction,
-                _ => Commit::Copy,
+                1 => Commit::Copy,
+                _ => Commit::Wait,
             },
+            copy_threads: wire[29],
+            streaming: wire[30] != 0,
         })
     }
 }
@@ -191,12 +208,16 @@ mod tests {
 
     #[test]
     fn welcome_survives_the_wire() {
-        let welcome = Welcome {
-            ring_bytes: 4096,
-            copy_workers: 2,
-            batch_pages: 64,
-            commit: Commit::Copy,
-        };
-        assert_eq!(Welcome::decode(&welcome.encode()), Ok(welcome));
+        for commit in [Commit::Transaction, Commit::Copy, Commit::Wait] {
+            let welcome = Welcome {
+                ring_bytes: 4096,
+                copy_workers: 2,
+                batch_pages: 64,
+                commit,
+                copy_threads: 4,
+                streaming: commit == Commit::Wait,
+            };
+            assert_eq!(Welcome::decode(&welcome.encode()), Ok(welcome));
+        }
     }
 }

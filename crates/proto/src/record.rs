@@ -159,6 +159,8 @@ pub enum Notice {
         write_protect: u64,
         /// Missing-page faults answered.
         missing: u32,
+        /// Writes that waited because their page was being moved.
+        writes_waited: u32,
     },
 }
 
@@ -285,7 +287,11 @@ impl ReportBody {
             Self::Notice(Notice::Faults {
                 write_protect,
                 missing,
-            }) => [u64::from(K_FAULTS), 0, write_protect, u64::from(missing)],
+                writes_waited,
+            }) => {
+                let head = u64::from(K_FAULTS) | u64::from(writes_waited) << 32;
+                [head, 0, write_protect, u64::from(missing)]
+            }
         }
     }
 
@@ -324,6 +330,7 @@ impl ReportBody {
             K_FAULTS => Self::Notice(Notice::Faults {
                 write_protect: addr,
                 missing: u32::try_from(value).unwrap_or(u32::MAX),
+                writes_waited: u32::try_from(head >> 32).unwrap_or(u32::MAX),
             }),
             other => return Err(DecodeError::Kind(other)),
         })

@@ -58,6 +58,7 @@ pub(crate) struct Counts {
     pub(crate) remapped: u64,
     pub(crate) wp_faults: u64,
     pub(crate) missing_faults: u64,
+    pub(crate) writes_waited: u64,
     pub(crate) seconds: f64,
     pub(crate) inaccessible_ns_p50: u64,
     pub(crate) inaccessible_ns_p99: u64,
@@ -109,7 +110,7 @@ pub(crate) struct Driver<'a> {
 pub(crate) fn run(options: &DriveOptions) -> anyhow::Result<()> {
     let listener = Listener::bind(&options.socket).context("Cannot listen")?;
     println!("LISTENING");
-    let link = Link::accept(&listener, options.workers, options.batch, options.commit())?;
+    let link = Link::accept(&listener, options)?;
     println!("CONNECTED {}", link.hello.features);
     let nodes = mempolicy::allowed_nodes()?;
     let (Some(fast), Some(slow)) = (nodes.first().copied(), nodes.last().copied()) else {
@@ -354,8 +355,10 @@ impl Driver<'_> {
             Notice::Faults {
                 write_protect,
                 missing,
+                writes_waited,
             } => {
                 self.counts.wp_faults += write_protect;
+                self.counts.writes_waited += u64::from(writes_waited);
                 self.counts.missing_faults += u64::from(missing);
             }
         }

@@ -165,6 +165,9 @@ fn drive_command(own: &Path, options: &Options, socket: &Path) -> Command {
         .args(["--chaos-areas", &options.chaos.len().to_string()])
         .args(["--workers", &options.workers.to_string()])
         .args(["--batch", &options.batch.to_string()])
+        .args(["--copy-threads", &options.copy_threads.to_string()])
+        .args(options.streaming.then_some("--streaming"))
+        .args(options.writers_wait.then_some("--writers-wait"))
         .args(options.copy_in_commit.then_some("--copy-in-commit"));
     if options.everywhere {
         command.arg("--everywhere");
@@ -191,6 +194,7 @@ fn victim_command(own: &Path, options: &Options, socket: &Path, agent: &Path) ->
         .args(["--pages", &options.page_count().to_string()])
         .args(["--threads", &threads.to_string()])
         .args(["--spinners", &options.spinners.to_string()])
+        .args(options.split.then_some("--split"))
         .env(SOCKET_ENV, socket)
         .env("LD_PRELOAD", agent);
     let names: Vec<String> = options
@@ -247,8 +251,12 @@ fn report(options: &Options, counts: Option<&Counts>, verdict: &str) -> anyhow::
         counts.reclaimed
     );
     println!(
-        "wp faults {} missing faults {} unmapped {} remapped {}",
-        counts.wp_faults, counts.missing_faults, counts.unmapped, counts.remapped
+        "wp faults {} missing faults {} writes waited {} unmapped {} remapped {}",
+        counts.wp_faults,
+        counts.missing_faults,
+        counts.writes_waited,
+        counts.unmapped,
+        counts.remapped
     );
     println!(
         "inaccessible us: p50 {} p99 {} max {}; placed {} misplaced {}",

@@ -10,7 +10,6 @@ use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
 use terrace_proto::Command;
-use terrace_proto::Commit;
 use terrace_proto::HELLO_BYTES;
 use terrace_proto::Hello;
 use terrace_proto::Report;
@@ -22,6 +21,8 @@ use terrace_sys::shm::Mapped;
 use terrace_sys::shm::SharedFile;
 use terrace_sys::unix_channel::Channel;
 use terrace_sys::unix_channel::Listener;
+
+use crate::options::DriveOptions;
 
 const RECORDS: usize = 4096;
 
@@ -38,12 +39,7 @@ pub(crate) struct Link {
 
 impl Link {
     /// Waits for an agent and greets it.
-    pub(crate) fn accept(
-        listener: &Listener,
-        workers: u32,
-        batch: u32,
-        commit: Commit,
-    ) -> anyhow::Result<Self> {
+    pub(crate) fn accept(listener: &Listener, options: &DriveOptions) -> anyhow::Result<Self> {
         let socket = listener.accept().context("Accepting the agent failed")?;
         socket.set_timeout(Duration::from_secs(10))?;
         let mut wire = [0; HELLO_BYTES];
@@ -56,9 +52,11 @@ impl Link {
         let (to_agent, from_agent) = (EventFd::new()?, EventFd::new()?);
         let welcome = Welcome {
             ring_bytes: ring_bytes as u64,
-            copy_workers: workers,
-            batch_pages: batch,
-            commit,
+            copy_workers: options.workers,
+            batch_pages: options.batch,
+            commit: options.commit(),
+            copy_threads: options.copy_threads,
+            streaming: options.streaming,
         };
         socket.send(
             &welcome.encode(),

@@ -81,6 +81,18 @@ pub(crate) struct Options {
     /// Copy base pages in the commit instead of before it.
     #[arg(long)]
     pub(crate) copy_in_commit: bool,
+    /// Writers of a page that is copied wait for its commit instead of aborting it.
+    #[arg(long, conflicts_with = "copy_in_commit")]
+    pub(crate) writers_wait: bool,
+    /// Threads that copy one huge page together.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
+    pub(crate) copy_threads: u8,
+    /// Copy huge pages past the caches.
+    #[arg(long)]
+    pub(crate) streaming: bool,
+    /// Pages are called by 2 MiB, while the memory is base pages.
+    #[arg(long)]
+    pub(crate) split: bool,
     /// Without `CAP_SYS_PTRACE`'s fork events: quiesce by pthread_atfork.
     #[arg(long)]
     pub(crate) no_fork_events: bool,
@@ -126,11 +138,19 @@ pub(crate) struct DriveOptions {
     pub(crate) batch: u32,
     #[arg(long)]
     pub(crate) copy_in_commit: bool,
+    #[arg(long)]
+    pub(crate) writers_wait: bool,
+    #[arg(long, default_value_t = 1)]
+    pub(crate) copy_threads: u8,
+    #[arg(long)]
+    pub(crate) streaming: bool,
 }
 
 impl DriveOptions {
     pub(crate) const fn commit(&self) -> Commit {
-        if self.copy_in_commit {
+        if self.writers_wait {
+            Commit::Wait
+        } else if self.copy_in_commit {
             Commit::Copy
         } else {
             Commit::Transaction

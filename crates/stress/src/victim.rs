@@ -80,7 +80,7 @@ impl Words {
     fn new(options: &Options) -> Self {
         let (size, pages) = (options.page_size.size(), options.page_count());
         map_fixed(WORDS_BASE, pages * size.bytes());
-        let advice = if size == PageSize::Base4K {
+        let advice = if size == PageSize::Base4K || options.split {
             libc::MADV_NOHUGEPAGE
         } else {
             libc::MADV_HUGEPAGE

@@ -74,6 +74,40 @@ fn small_pages_copied_in_their_commit() {
     }
 }
 
+/// Nobody who writes aborts anything: the write waits.
+#[test]
+fn writers_wait_for_the_commit() {
+    let ways: [&[&str]; 4] = [
+        &[],
+        &["--page-size", "2m", "--copy-threads", "4"],
+        &["--page-size", "2m", "--copy-threads", "4", "--streaming"],
+        &["--page-size", "2m", "--split"],
+    ];
+    for way in ways {
+        let text = passes(&[way, &["--writers-wait"]].concat());
+        assert!(count(&text, "committed") > 0, "{way:?}: nothing was tested");
+        // Base pages are out for so short that few writes meet one.
+        let long = way.contains(&"--copy-threads");
+        assert!(
+            !long || count(&text, "writes waited") > 0,
+            "{way:?}: no write waited\n{text}"
+        );
+        // Only lifted protection that outlived its cause can end a transaction here.
+        let (aborted, committed) = (count(&text, "aborted"), count(&text, "committed"));
+        assert!(aborted * 20 <= committed, "{way:?}: writes abort\n{text}");
+    }
+}
+
+#[test]
+fn writers_wait_whatever_happens() {
+    let all = "fork,munmap,mremap,dontneed,mprotect,rw,collapse";
+    let huge = ["--page-size", "2m", "--workers", "2", "--copy-threads", "4"];
+    let always = ["--chaos", all, "--writers-wait"];
+    passes(&[&always[..], &huge[..]].concat());
+    passes(&[&always[..], &huge[..], &["--streaming"]].concat());
+    passes(&["--kill-supervisor", "--writers-wait", "--page-size", "2m"]);
+}
+
 #[test]
 fn small_pages_with_two_workers() {
     passes(&["--workers", "2", "--threads", "4"]);

@@ -27,6 +27,8 @@ impl Session {
             return;
         }
         self.memory_due = now + self.options.memory_interval;
+        self.agents_cpu
+            .look(now, self.machine.links.keys().copied());
         let nodes: Vec<NodeId> = self.setting.tiers.nodes().iter().map(|n| n.id).collect();
         for node in nodes {
             let Ok(mut sample) = self.memory.read(node) else {
@@ -186,7 +188,9 @@ impl Session {
             Report::Notice(Notice::Faults {
                 write_protect,
                 missing,
+                writes_waited,
             }) => {
+                self.engine.stats_mut().writes_waited += u64::from(writes_waited);
                 self.engine.stats_mut().write_protect_faults += write_protect;
                 self.engine.stats_mut().missing_faults += u64::from(missing);
             }
@@ -198,6 +202,8 @@ impl Session {
             copy_workers: self.options.copy_workers,
             batch_pages: self.options.batch_pages,
             commit: self.options.commit,
+            copy_threads: self.options.copy_threads,
+            streaming: self.options.streaming,
         };
         while let Some(link) = self.socket.as_ref().and_then(|s| s.accept(terms)) {
             match link {

@@ -15,6 +15,7 @@ const FORK: u8 = 0x13;
 const REMAP: u8 = 0x14;
 const REMOVE: u8 = 0x15;
 const UNMAP: u8 = 0x16;
+const FLAG_WRITE: u64 = 1;
 const FLAG_WP: u64 = 2;
 
 /// What the kernel tells.
@@ -29,6 +30,8 @@ pub enum Event {
     Missing {
         /// The address, page aligned.
         addr: u64,
+        /// The access is a write.
+        write: bool,
     },
     /// The process forked; the child's context. The forking thread waits until this was read.
     Fork(Option<OwnedFd>),
@@ -71,7 +74,10 @@ impl Event {
         let [a, b, c] = [8, 16, 24].map(|at| u64_at(wire, at));
         match wire[0] {
             PAGEFAULT if a & FLAG_WP != 0 => Self::WriteProtected { addr: b & !0xfff },
-            PAGEFAULT => Self::Missing { addr: b & !0xfff },
+            PAGEFAULT => Self::Missing {
+                addr: b & !0xfff,
+                write: a & FLAG_WRITE != 0,
+            },
             FORK => Self::Fork(i32::try_from(a & 0xffff_ffff).ok().map(|fd| {
                 // SAFETY: the kernel installed this descriptor for the reader of this message,
                 // and the caller decodes it once.
@@ -118,7 +124,14 @@ mod tests {
         ));
         assert!(matches!(
             decode(PAGEFAULT, [1, 0x5000, 0]),
-            Event::Missing { addr: 0x5000 }
+            Event::Missing {
+                addr: 0x5000,
+                write: true
+            }
+        ));
+        assert!(matches!(
+            decode(PAGEFAULT, [0, 0x5000, 0]),
+            Event::Missing { write: false, .. }
         ));
         assert!(matches!(
             decode(REMAP, [1, 2, 3]),

@@ -30,6 +30,7 @@ pub struct ScanControl {
     scope: ScanScope,
     started: bool,
     learn_since: Nanos,
+    learn_after: Nanos,
     learn_next: Nanos,
     learn_pause: Nanos,
     learned: Option<Nanos>,
@@ -70,6 +71,7 @@ impl ScanControl {
             scope: ScanScope::Slow,
             started: false,
             learn_since: Nanos::ZERO,
+            learn_after: Nanos::ZERO,
             learn_next: Nanos::ZERO,
             learn_pause: Nanos::ZERO,
             learned: None,
@@ -135,7 +137,7 @@ impl ScanControl {
                 self.learn(now);
             }
         }
-        if self.learning() && now.since(self.learn_since).0 >= 2 * self.shortest().0 {
+        if self.learning() && now >= self.second_pass() + self.shortest() {
             self.learned(now, view);
         }
         if now.since(self.pass_start) >= self.period() {
@@ -152,13 +154,20 @@ impl ScanControl {
     fn learn(&mut self, now: Nanos) {
         self.scope = ScanScope::All;
         self.learn_since = now;
+        self.learn_after = self.period();
         self.pass_start = now;
         self.period = self.min;
         self.changed = true;
     }
 
+    /// When the second pass over fast pages begins. The kernel's scanner ends its pause before it
+    /// takes up another period, so the first one begins up to the period before later.
+    fn second_pass(&self) -> Nanos {
+        self.learn_since + self.learn_after + self.shortest()
+    }
+
     fn learned(&mut self, now: Nanos, view: PassView) {
-        self.learned = Some(self.learn_since + self.shortest());
+        self.learned = Some(self.second_pass());
         self.scope = ScanScope::Slow;
         self.changed = true;
         let worth_it = self.promoted_since > view.worth && !view.futile;
@@ -273,19 +282,19 @@ mod tests {
     fn fast_pages_are_armed_while_cold_ones_are_wanted() {
         let mut scan = ScanControl::new(Nanos::from_secs(1), Nanos::from_secs(8));
         assert_eq!(run(&mut scan, 0..1, QUIET), 0);
-        assert_eq!(run(&mut scan, 1..3, FULL), 2);
+        assert_eq!(run(&mut scan, 1..4, FULL), 3);
         assert!(!scan.ages_known());
-        assert_eq!(run(&mut scan, 3..4, FULL), 0);
+        assert_eq!(run(&mut scan, 4..5, FULL), 0);
         assert!(scan.ages_known());
-        assert_eq!(scan.armed_since(), Nanos::from_secs(2));
-        assert_eq!(run(&mut scan, 4..100, FULL), 0, "there are cold pages");
+        assert_eq!(scan.armed_since(), Nanos::from_secs(3));
+        assert_eq!(run(&mut scan, 5..100, FULL), 0, "there are cold pages");
         let scarce = PassView {
             scarce: true,
             ..FULL
         };
-        // Two of each learning; the pauses grow to 8 s.
+        // Of each learning the two passes, and up to 8 s for the first to begin; pauses grow to 8 s.
         let armed = run(&mut scan, 100..200, scarce);
-        assert!((14..=30).contains(&armed), "{armed}");
+        assert!((20..=70).contains(&armed), "{armed}");
     }
 
     #[test]
@@ -296,10 +305,10 @@ mod tests {
             ..QUIET
         };
         scan.set_floor(Nanos::from_secs(10));
-        assert_eq!(run(&mut scan, 0..20, full), 20);
+        assert_eq!(run(&mut scan, 0..30, full), 30);
         assert!(!scan.ages_known());
         // Nothing waits for room after that: which fast pages are cold doesn't matter.
-        assert_eq!(run(&mut scan, 20..60, full), 0);
+        assert_eq!(run(&mut scan, 30..60, full), 0);
         assert!(scan.ages_known());
     }
 }

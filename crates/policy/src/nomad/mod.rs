@@ -52,6 +52,10 @@ use scan::ScanControl;
 use shadows::ShadowWorth;
 use victims::Victims;
 
+/// A page that could not be migrated is left alone so long, unless it is referenced: the next
+/// inventory finds it again, cold as ever.
+const REFUSED: Nanos = Nanos::from_secs(60);
+
 /// Figures of the policy itself.
 #[derive(Debug, Default, Clone, Copy)]
 struct Counters {
@@ -241,11 +245,15 @@ impl Policy for Nomad {
                 self.hint_fault(now, page, node, write, idle);
             }
             Event::Resident { page, node } => {
-                let known = self.pages.get(page).is_some_and(|m| m.node().is_some());
-                if !known {
+                let skip = |m: &Meta| {
+                    let refused = m.retries() > 0 && now.since(m.last_ref()) < REFUSED;
+                    m.node().is_some() || refused
+                };
+                if !self.pages.get(page).is_some_and(skip) {
                     // It may not be armed yet, so it's no colder than this.
                     self.pages.update(page, |meta| {
                         meta.set_node(node);
+                        meta.set_retries(0);
                         meta.touch(now);
                     });
                 }

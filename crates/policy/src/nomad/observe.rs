@@ -161,7 +161,11 @@ impl Nomad {
                 }
             }
             Verdict::NoMemory => meta.state = State::Idle,
-            Verdict::Lost => *meta = Meta::default(),
+            Verdict::Lost => {
+                *meta = Meta::default();
+                meta.set_retries(1);
+                meta.touch(now);
+            }
         });
         match verdict {
             Verdict::Dirtied | Verdict::Busy if again => {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Trackers: what is accessed, from which source.
 //!
-//! A [`Tracker`] turns what a source says into [`TrackEvent`]s. The first source is the kernel's
-//! NUMA-balancing scanner ([`HintFaultTracker`]); samples of a PMU, accessed-bit probes and DAMON
-//! regions will be further implementations.
+//! A [`Tracker`] turns what a source says into [`TrackEvent`]s. The sources: the kernel's
+//! NUMA-balancing scanner ([`HintFaultTracker`]), samples of the processor's PMU ([`PmuTracker`]) and
+//! of the lab's ([`EmulatedPmu`]). Accessed-bit probes and DAMON regions will be further ones.
 //!
 //! [`scan_table`] and [`correlate`] are pure: they take records with their times and are tested
-//! without a kernel. [`hint_faults`] puts them behind the BPF program. Nothing here has a thread or
-//! changes a kernel setting; switching the scanner on is `terrace_sys::settings`' business.
+//! without a kernel. [`hint_faults`] puts them behind the BPF program. [`pmu`] is alike, and has the
+//! one thread here: what reads the PMU's rings. Nothing here changes a kernel setting; switching the
+//! scanner on is `terrace_sys::settings`' business.
 
 pub mod correlate;
 pub mod emulated;

@@ -185,3 +185,5 @@ impl Drop for PmuTracker {
 
 #[cfg(test)]
 mod load_tests;
+#[cfg(test)]
+mod plan_tests;

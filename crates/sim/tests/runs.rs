@@ -143,6 +143,73 @@ fn what_cannot_be_simulated_is_refused() {
     assert!(matches!(wrong, SimError::Value { .. }), "{wrong}");
 }
 
+/// HeMem 5.2.2: a program with priority has its memory in the fast tier, though it is visited least and
+/// evenly, and another that has far more than fits fights for it.
+#[test]
+fn a_program_with_priority_is_served_by_the_fast_tier() {
+    let shares = |priority: bool| {
+        let sizes = |bytes| Sizes::fast_free(bytes).with("hot_percent=90");
+        let of = |bytes| Workload::named("gups", &sizes(bytes).expect("a setting")).expect("known");
+        let mut setup = setup("hemem");
+        setup.free.insert(0, 32 << 20);
+        setup.workload = of(32 << 20);
+        let mut first = of(4 << 20).programs.remove(0);
+        first.name = "first".to_owned();
+        first.phases[0].think_ns = 2_000.0;
+        setup.workload.programs.push(first);
+        setup.params.insert("sample_period".into(), 500.into());
+        setup.params.insert("page_size".into(), "4KiB".into());
+        setup
+            .priorities
+            .insert("first".to_owned(), u32::from(priority));
+        // The first half second goes until an inventory has told what is where.
+        setup.seconds = 100.0;
+        let outcome = terrace_sim::run(&setup, &mut |_| {}).expect("fine");
+        let share = |name: &str| {
+            let mut programs = outcome.programs.iter();
+            programs
+                .find(|p| p.name == name)
+                .expect("it runs")
+                .fast_access_ratio
+        };
+        share("first")
+    };
+    let (with, without) = (shares(true), shares(false));
+    assert!(
+        with >= 0.99 && without < 0.9,
+        "{with}, without priority {without}"
+    );
+    let mut setup = setup("hemem");
+    setup.priorities.insert("nobody".to_owned(), 1);
+    let error = terrace_sim::run(&setup, &mut |_| {}).expect_err("no such program");
+    assert!(matches!(error, SimError::Priority(_)), "{error}");
+}
+
+/// Bytes written to each node are counted, whoever writes them (HeMem 5.2.3).
+#[test]
+fn wear_is_counted() {
+    let mut setup = setup("hemem");
+    setup.params.insert("sample_period".into(), 200.into());
+    setup.seconds = 3.0;
+    let outcome = terrace_sim::run(&setup, &mut |_| {}).expect("fine");
+    let migrated: u64 = outcome
+        .nodes
+        .iter()
+        .map(|n| n.migration_written_bytes)
+        .sum();
+    let stats = &outcome.stats;
+    assert_eq!(migrated, stats.promoted_bytes + stats.demoted_bytes);
+    assert!(migrated > 0);
+    let written: u64 = outcome
+        .nodes
+        .iter()
+        .map(|n| n.written_bytes + n.migration_written_bytes)
+        .sum();
+    let told = outcome.metric("slow_written_bytes").expect("counted")
+        + outcome.metric("fast_written_bytes").expect("counted");
+    assert!((told - written as f64).abs() < 1.0);
+}
+
 /// The oracle is an upper bound, and no system gets more memory than there is.
 #[test]
 fn no_system_beats_the_oracle() {

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Processor time that Terrace itself costs: the supervisor, and the agent's threads inside the
-//! programs (their names start with `terrace`).
+//! programs, known by their names.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use terrace_core::Nanos;
 use terrace_core::Pid;
 use terrace_sys::process::Stat;
 
-const AGENT_THREADS: &str = "terrace";
+/// As `crates/agent/src/entry.rs` names them.
+const AGENT_THREADS: [&str; 2] = ["terrace-fault", "terrace-copy"];
+/// A program's threads are looked at that often.
+const INTERVAL: Nanos = Nanos::from_secs(1);
 
 /// Of this process, all threads.
 #[must_use]
@@ -26,10 +30,45 @@ pub fn agent(pid: Pid) -> Nanos {
         .flatten()
         .filter_map(|task| fs::read_to_string(task.path().join("stat")).ok())
         .filter_map(|line| Stat::parse(&line))
-        .filter(|stat| stat.comm.starts_with(AGENT_THREADS))
+        .filter(|stat| AGENT_THREADS.contains(&stat.comm.as_str()))
         .map(|stat| stat.cpu_time().0)
         .sum();
     Nanos(spent)
+}
+
+/// What all agents have cost, those that have ended as well: up to [`INTERVAL`] before their end.
+#[derive(Debug, Default)]
+pub struct Agents {
+    due: Nanos,
+    last: BTreeMap<Pid, Nanos>,
+    ended: Nanos,
+}
+
+impl Agents {
+    /// Looks at the agents in these processes where it is time.
+    pub fn look(&mut self, now: Nanos, pids: impl Iterator<Item = Pid>) {
+        if now >= self.due {
+            self.due = now + INTERVAL;
+            pids.for_each(|pid| self.note(pid, agent(pid)));
+        }
+    }
+
+    fn note(&mut self, pid: Pid, spent: Nanos) {
+        let last = self.last.entry(pid).or_default();
+        if spent < *last {
+            // The process or its program ended; this is another agent's time.
+            self.ended = self.ended + *last;
+        }
+        *last = spent;
+    }
+
+    /// Their time together.
+    #[must_use]
+    pub fn total(&self) -> Nanos {
+        self.last
+            .values()
+            .fold(self.ended, |sum, spent| sum + *spent)
+    }
 }
 
 /// Name of a process, empty where it is gone.
@@ -41,6 +80,18 @@ pub fn name(pid: Pid) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_time_of_agents_that_have_ended_counts() {
+        let mut agents = Agents::default();
+        for (pid, millis) in [(1, 50), (2, 30), (1, 70), (2, 0), (2, 10)] {
+            agents.note(Pid(pid), Nanos::from_millis(millis));
+        }
+        assert_eq!(agents.total(), Nanos::from_millis(110));
+        // A process that is not there adds nothing and takes nothing away.
+        agents.look(Nanos::from_secs(1), std::iter::once(Pid(u32::MAX >> 1)));
+        assert_eq!(agents.total(), Nanos::from_millis(110));
+    }
 
     #[test]
     fn only_threads_with_our_name_count_as_the_agents() {

@@ -37,6 +37,7 @@ use terrace_sys::topology::memory::MemoryReader;
 
 use crate::control;
 use crate::control::Control;
+use crate::cpu::Agents;
 use crate::footprint;
 use crate::inventory::Inventory;
 use crate::links::AgentSocket;
@@ -87,6 +88,7 @@ struct Session {
     managed: BTreeSet<Pid>,
     started: Nanos,
     memory_due: Nanos,
+    agents_cpu: Agents,
 }
 
 /// Runs until the program ends or a signal comes.
@@ -172,6 +174,7 @@ impl Session {
             managed: BTreeSet::new(),
             started: now,
             memory_due: now,
+            agents_cpu: Agents::default(),
             options,
             setting,
         })

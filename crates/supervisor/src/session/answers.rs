@@ -36,13 +36,8 @@ impl Session {
     }
 
     pub(super) fn status(&mut self) -> Status {
-        let agents = self
-            .machine
-            .links
-            .keys()
-            .map(|pid| cpu::agent(*pid).0)
-            .sum::<u64>();
-        self.engine.stats_mut().terrace_cpu_ns = cpu::own().0 + agents;
+        let agents = self.agents_cpu.total();
+        self.engine.stats_mut().terrace_cpu_ns = cpu::own().0 + agents.0;
         if let Some(tracking) = &self.tracking
             && let Some(found) = tracking.stats()
         {

@@ -3,7 +3,9 @@
 
 mod sim;
 
+use std::error::Error;
 use std::ffi::OsString;
+use std::path::Path;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -11,6 +13,7 @@ use clap::Parser;
 use clap::Subcommand;
 use terrace_core::parse_bytes;
 use terrace_supervisor::tracking::Choice;
+use terrace_track::EventTable;
 
 pub(crate) use sim::CompareArgs;
 pub(crate) use sim::ProfileArgs;
@@ -74,6 +77,12 @@ pub(crate) struct PolicyArgs {
     /// One sample in so many accesses [default: the preset's sample_period; in the lab the lab's].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) sample_period: Option<u64>,
+    /// What PMU sampling may cost, of the time of the processors sampled.
+    #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = sim::percent)]
+    pub(crate) sample_share: f64,
+    /// Further events for the PMU, by processor (docs/pmu.md).
+    #[arg(long, value_name = "FILE", value_parser = event_table)]
+    pub(crate) pmu_events: Option<EventTable>,
     /// Use at most so much of the fast tier (4GiB, 512M). On a machine with one node: split it.
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub(crate) fast: Option<u64>,
@@ -193,4 +202,15 @@ pub(crate) struct ClaimsArgs {
     /// The claims' folder; machine files are named relative to the folder it is in.
     #[arg(value_name = "DIR", default_value = "claims")]
     pub(crate) directory: PathBuf,
+}
+
+/// The built-in events with those of a file in front.
+fn event_table(path: &str) -> Result<EventTable, String> {
+    let mut table = EventTable::builtin();
+    let extended = table.extend_from(Path::new(path));
+    extended.map_err(|error| match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    })?;
+    Ok(table)
 }

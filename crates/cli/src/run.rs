@@ -19,6 +19,7 @@ use terrace_supervisor::session;
 use terrace_supervisor::session::Setting;
 use terrace_supervisor::tracking;
 use terrace_sys::topology::Topology;
+use terrace_track::PmuConfig;
 
 use crate::Usage;
 use crate::args::AttachArgs;
@@ -65,6 +66,11 @@ fn with_policy(args: &PolicyArgs, target: Target) -> Result<Options, PolicyError
         settings,
         trackers: args.tracker.clone(),
         sample_period,
+        pmu: PmuConfig {
+            cost_share: args.sample_share,
+            table: args.pmu_events.clone().unwrap_or_default(),
+            ..PmuConfig::default()
+        },
         tell: |line| eprintln!("terrace: {line}"),
         fast_bytes: args.fast,
         follow: !args.no_follow,

@@ -9,6 +9,7 @@ use terrace_core::Nanos;
 use terrace_core::Pid;
 use terrace_policy::Settings;
 pub use terrace_proto::Commit;
+use terrace_track::PmuConfig;
 
 use crate::tracking::Choice;
 
@@ -34,6 +35,9 @@ pub struct Options {
     pub trackers: Vec<Choice>,
     /// One sample in so many accesses; the tracker's own if not given.
     pub sample_period: Option<u64>,
+    /// What sampling with the processor's PMU may take, and its events. Its period counts only where
+    /// `sample_period` is not given.
+    pub pmu: PmuConfig,
     /// At most so many bytes of the fast tier; all of it if not given.
     pub fast_bytes: Option<u64>,
     /// Preload the agent into the program.
@@ -70,6 +74,7 @@ impl Options {
             settings: Settings::new("nomad", BTreeMap::new()),
             trackers: vec![Choice::Auto],
             sample_period: None,
+            pmu: PmuConfig::default(),
             fast_bytes: None,
             agent: true,
             follow: true,

@@ -192,7 +192,13 @@ impl Session {
         if setting.tiers.count() < 2 {
             return Ok(None);
         }
-        let opened = tracking::open(evidence, &list, options.sample_period, &setting.tiers);
+        let opened = tracking::open(
+            evidence,
+            &list,
+            options.sample_period,
+            &options.pmu,
+            &setting.tiers,
+        );
         if let Some(limit) = opened.limit {
             (options.tell)(&limit);
             setting.limits.push(limit);

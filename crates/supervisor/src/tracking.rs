@@ -117,10 +117,16 @@ pub struct Opened {
 
 /// Opens the first tracker of the list that works.
 #[must_use]
-pub fn open(evidence: Evidence, list: &[Choice], period: Option<u64>, tiers: &Tiers) -> Opened {
+pub fn open(
+    evidence: Evidence,
+    list: &[Choice],
+    period: Option<u64>,
+    pmu: &PmuConfig,
+    tiers: &Tiers,
+) -> Opened {
     let mut failures = Vec::new();
     for choice in list {
-        match open_source(*choice, period, tiers) {
+        match open_source(*choice, period, pmu, tiers) {
             Ok(source) => {
                 let mut tracking = Tracking {
                     source,
@@ -156,12 +162,19 @@ pub fn open(evidence: Evidence, list: &[Choice], period: Option<u64>, tiers: &Ti
     }
 }
 
-fn open_source(choice: Choice, period: Option<u64>, tiers: &Tiers) -> Result<Source, String> {
+fn open_source(
+    choice: Choice,
+    period: Option<u64>,
+    pmu: &PmuConfig,
+    tiers: &Tiers,
+) -> Result<Source, String> {
     let opened: anyhow::Result<Source> = match choice {
         Choice::Auto => Err(anyhow::anyhow!("nothing suits this policy")),
         Choice::Pmu => {
-            let mut config = PmuConfig::default();
-            config.period = period.unwrap_or(config.period);
+            let config = PmuConfig {
+                period: period.unwrap_or(pmu.period),
+                ..pmu.clone()
+            };
             PmuTracker::open(&config)
                 .map(Source::Pmu)
                 .map_err(Into::into)
@@ -400,7 +413,14 @@ mod tests {
     #[test]
     fn what_does_not_work_is_said_in_one_line() {
         let tiers = Tiers::new(Vec::new());
-        let opened = open(Evidence::Samples, &[Choice::EmulatedPmu], None, &tiers);
+        let pmu = PmuConfig::default();
+        let opened = open(
+            Evidence::Samples,
+            &[Choice::EmulatedPmu],
+            None,
+            &pmu,
+            &tiers,
+        );
         if terrace_sys::ivshmem::devices(std::path::Path::new("/")).is_empty() {
             let limit = opened.limit.expect("no such device here");
             assert!(limit.starts_with("no samples, nothing"), "{limit}");

@@ -179,7 +179,7 @@ pub(crate) struct ProfileArgs {
 }
 
 /// `5%` as 0.05.
-fn percent(text: &str) -> Result<f64, String> {
+pub(super) fn percent(text: &str) -> Result<f64, String> {
     let number = text.trim().trim_end_matches('%').trim().parse::<f64>();
     let number = number.ok().filter(|n| *n > 0.0 && *n <= 100.0);
     let number = number.ok_or_else(|| format!("'{text}' is no percentage; write e.g. 5%"))?;

@@ -250,11 +250,11 @@ impl Policy for Nomad {
                     m.node().is_some() || refused
                 };
                 if !self.pages.get(page).is_some_and(skip) {
-                    // It may not be armed yet, so it's no colder than this.
+                    let touched = self.scan.found_at(now);
                     self.pages.update(page, |meta| {
                         meta.set_node(node);
                         meta.set_retries(0);
-                        meta.touch(now);
+                        meta.touch(touched);
                     });
                 }
             }

@@ -6,10 +6,11 @@
 //! few are, and is short again when many are.
 //!
 //! Fast pages are armed only to learn which of them are cold, which matters while the fast tier is
-//! full: for two passes, from the first on where it is full at the start. What was armed in the
-//! first of them and not touched by the end of the second is cold; it stays armed, so that it is
-//! known to be cold until it faults. Learning starts again when no page is left that is cold enough,
-//! the later the less the last time was worth.
+//! full: for two passes, from the first on where it is full at the start. What was not touched in all
+//! that time is cold; it stays armed, so that it is known to be cold until it faults. Two, since a
+//! pass may come late: the kernel takes up a shorter period after the pause of the longer one.
+//! Learning starts again when no page is left that is cold enough, the later the less the last time
+//! was worth.
 
 use terrace_core::Nanos;
 
@@ -101,6 +102,18 @@ impl ScanControl {
         self.learned.unwrap_or(self.last_pass)
     }
 
+    /// A page was found now, not by a reference: when it is taken to have been touched last. Found
+    /// before the second pass it will be armed in it like those that were known.
+    #[must_use]
+    pub fn found_at(&self, now: Nanos) -> Nanos {
+        let second = Nanos(self.learn_since.0 + self.learn_after.0) + self.shortest();
+        if self.learning() && now < second {
+            Nanos(self.learn_since.0.saturating_sub(1))
+        } else {
+            now
+        }
+    }
+
     /// Whether fast pages have been armed long enough that an old last reference means a cold page.
     #[must_use]
     pub const fn ages_known(&self) -> bool {
@@ -137,7 +150,8 @@ impl ScanControl {
                 self.learn(now);
             }
         }
-        if self.learning() && now >= self.second_pass() + self.shortest() {
+        let lasts = Nanos(self.learn_after.0 + 2 * self.shortest().0);
+        if self.learning() && now.since(self.learn_since) >= lasts {
             self.learned(now, view);
         }
         if now.since(self.pass_start) >= self.period() {
@@ -160,19 +174,14 @@ impl ScanControl {
         self.changed = true;
     }
 
-    /// When the second pass over fast pages begins. The kernel's scanner ends its pause before it
-    /// takes up another period, so the first one begins up to the period before later.
-    fn second_pass(&self) -> Nanos {
-        self.learn_since + self.learn_after + self.shortest()
-    }
-
     fn learned(&mut self, now: Nanos, view: PassView) {
-        self.learned = Some(self.second_pass());
+        self.learned = Some(self.learn_since);
         self.scope = ScanScope::Slow;
+        self.period = self.learn_after;
         self.changed = true;
         let worth_it = self.promoted_since > view.worth && !view.futile;
         self.learn_pause = if worth_it || self.learn_pause == Nanos::ZERO {
-            self.shortest()
+            Nanos(self.shortest().0 * 4)
         } else {
             Nanos(self.learn_pause.0 * 2).min(self.max.max(self.shortest()))
         };
@@ -286,7 +295,7 @@ mod tests {
         assert!(!scan.ages_known());
         assert_eq!(run(&mut scan, 4..5, FULL), 0);
         assert!(scan.ages_known());
-        assert_eq!(scan.armed_since(), Nanos::from_secs(3));
+        assert_eq!(scan.armed_since(), Nanos::from_secs(1));
         assert_eq!(run(&mut scan, 5..100, FULL), 0, "there are cold pages");
         let scarce = PassView {
             scarce: true,

@@ -81,7 +81,11 @@ impl Contention {
     ) -> [f64; 2] {
         let view = &hardware.views[socket][node];
         let wait = self.waits[socket][node];
-        let latency = if write { view.write_ns } else { view.read_ns };
+        let latency = if write {
+            view.update_ns()
+        } else {
+            view.read_ns
+        };
         [
             latency + wait,
             (LINE / view.stream_bw).min(latency) + wait / STREAM_DEPTH,

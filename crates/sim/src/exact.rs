@@ -264,28 +264,21 @@ impl Exact {
                     missed += 1;
                     let in_stream = usize::from(stream && behind);
                     player.counts.streamed += in_stream as u64;
+                    // Without a cache a written line is given back at once.
+                    let at_once = visit.write && self.caches[socket].is_none();
                     if let Some(direct) = &mut self.direct {
-                        let hit = direct.access(number, visit.write);
-                        player.counts.lines[direct.fast * 2 + write] += 1;
-                        ns += player.cost[direct.fast * 2 + write][in_stream];
-                        if !hit {
-                            player.counts.slow[write] += 1;
-                            ns += player.cost[node * 2 + write][in_stream];
-                            player.counts.lines[node * 2 + write] += 1;
-                        }
-                    } else {
-                        player.counts.lines[node * 2 + write] += 1;
-                        ns += player.cost[node * 2 + write][in_stream];
+                        let asked = (number, write, at_once);
+                        ns += in_memory_mode(player, direct, asked, node, in_stream, back);
+                        behind = true;
+                        continue;
                     }
+                    player.counts.lines[node * 2 + write] += 1;
+                    ns += player.cost[node * 2 + write][in_stream];
                     if let Some(back) = back {
-                        let node = match &self.direct {
-                            Some(direct) => direct.fast,
-                            None => node_of_line(&self.lines, world, back),
-                        };
+                        let node = node_of_line(&self.lines, world, back);
                         player.counts.backs[node.min(NODES)] += 1;
                     }
-                    // Without a cache a written line is given back at once.
-                    if visit.write && self.caches[socket].is_none() {
+                    if at_once {
                         player.counts.backs[node.min(NODES)] += 1;
                     }
                 }
@@ -294,6 +287,38 @@ impl Exact {
         }
         (ns, missed)
     }
+}
+
+/// Memory mode: a missed line, and one that the cache gave back with it; gives the ns.
+fn in_memory_mode(
+    player: &mut Player,
+    direct: &mut Direct,
+    (line, write, at_once): (u32, usize, bool),
+    node: usize,
+    in_stream: usize,
+    back: Option<u32>,
+) -> f64 {
+    let fast = direct.fast;
+    let asked = direct.access(line, at_once);
+    let counts = &mut player.counts;
+    counts.lines[fast * 2 + write] += 1;
+    counts.backs[fast] += u64::from(at_once);
+    counts.backs[node.min(NODES)] += u64::from(asked.wrote_back);
+    let mut ns = player.cost[fast * 2 + write][in_stream];
+    if !asked.hit {
+        counts.slow[write] += 1;
+        counts.lines[node * 2 + write] += 1;
+        // It is put into its place.
+        counts.backs[fast] += 1;
+        ns += player.cost[node * 2 + write][in_stream];
+    }
+    if let Some(back) = back {
+        // The displaced line's node is taken for this one's: there is seldom another.
+        let wrote_back = direct.access(back, true).wrote_back;
+        counts.backs[fast] += 1;
+        counts.backs[node.min(NODES)] += u64::from(wrote_back);
+    }
+    ns
 }
 
 /// Where the page of a line is.

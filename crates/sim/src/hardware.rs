@@ -25,6 +25,14 @@ pub(crate) struct View {
     pub(crate) stream_bw: f64,
 }
 
+impl View {
+    /// A missed line of a visit that writes: what is written is first read, and the program waits for
+    /// whichever takes longer. Giving the line back later takes bandwidth.
+    pub(crate) const fn update_ns(&self) -> f64 {
+        self.read_ns.max(self.write_ns)
+    }
+}
+
 /// A last-level cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CacheSize {

@@ -84,12 +84,9 @@ pub(crate) fn allocate(setup: &Setup, world: &mut World, placement: Placement) -
             }
         }
     }
-    let pages: u64 = setup
-        .workload
-        .programs
-        .iter()
-        .map(|p| u64::from(p.pages))
-        .sum();
+    let nodes = world.memory.nodes.iter().enumerate();
+    let slow = nodes.filter(|(node, _)| Some(*node) != cache_node);
+    let pages = slow.map(|(_, node)| node.total >> 12).sum();
     cache_node.map(|node| Layout::new(node, world.memory.nodes[node].free, pages, setup.seed))
 }
 
@@ -138,7 +135,7 @@ pub(crate) fn place_best(setup: &Setup, world: &mut World, phases: &[usize], rat
             let end = program.alike_until(&world.space, unit);
             let one = program.unit(&world.space, unit);
             let saved = one.miss_read * (slow.read_ns - fast.read_ns)
-                + one.miss_write * (slow.write_ns - fast.write_ns).max(0.0)
+                + one.miss_write * (slow.update_ns() - fast.update_ns())
                 // What is written back costs bandwidth, even where it costs no time.
                 + one.backs * (slow.read_ns - fast.read_ns) * 0.1;
             #[expect(clippy::cast_precision_loss, reason = "a page size")]

@@ -17,6 +17,7 @@ use rand_pcg::Pcg64Mcg;
 use terrace_policy::Engine;
 
 use crate::Setup;
+use crate::cache;
 use crate::calendar::Calendar;
 use crate::calendar::Due;
 use crate::contention::Contention;
@@ -251,7 +252,8 @@ impl Rate {
             if let Some(direct) = &self.direct {
                 for unit in unit..end {
                     let hit = f64::from(self.direct_hits[unit as usize]);
-                    add_direct(flow, direct.fast, world.node(unit), &one, hit);
+                    let cached = world.hardware.cache.is_some();
+                    add_direct(flow, direct.fast, world.node(unit), &one, hit, cached);
                 }
             } else {
                 let mut on = [0_u32; NODES + 1];
@@ -288,14 +290,22 @@ impl Rate {
                         alike = program.alike_until(&world.space, unit);
                     }
                     let (base, pages) = world.space.base_pages(unit);
-                    let each = (one.miss_read + one.miss_write) * rates[index] / f64::from(pages);
+                    let backs = if world.hardware.cache.is_some() {
+                        one.backs
+                    } else {
+                        0.0
+                    };
+                    let asked = one.miss_read + one.miss_write + backs;
+                    let each = asked * rates[index] / f64::from(pages);
                     for page in base..base + pages {
                         let place = layout.place(first_page + u64::from(page));
                         if pass == 0 {
                             places[place] += each as f32;
-                        } else if places[place] > 0.0 {
-                            let share = each as f32 / places[place] / pages as f32;
-                            self.direct_hits[unit as usize] += share;
+                        } else if each > 0.0 {
+                            let others = (f64::from(places[place]) - each).max(0.0);
+                            let stay = program.stay / rates[index].max(1e-12);
+                            let hit = crate::direct::hit_share(each / 64.0, others / 64.0, stay);
+                            self.direct_hits[unit as usize] += hit as f32 / pages as f32;
                         }
                     }
                 }
@@ -388,9 +398,22 @@ impl Rate {
     }
 }
 
-/// In memory mode every miss asks the fast node; what it does not have comes from the slow one.
-fn add_direct(flow: &mut Flow, fast: usize, node: usize, unit: &UnitTruth, hit: f64) {
+/// In memory mode every miss asks the fast node; what it does not have comes from the slow one and is
+/// put there, and what that displaces goes back to the slow one if it was written. With a cache above it,
+/// lines are written when that gives them back.
+fn add_direct(flow: &mut Flow, fast: usize, node: usize, unit: &UnitTruth, hit: f64, cached: bool) {
     let misses = [unit.miss_read, unit.miss_write];
+    let missed = unit.miss_read + unit.miss_write;
+    let (asked, written) = if cached {
+        (missed + unit.backs, unit.backs)
+    } else {
+        (missed, unit.miss_write)
+    };
+    if asked > 0.0 {
+        let dirty = cache::dirty_share(hit, written / asked);
+        flow.load.writebacks[node] += asked * (1.0 - hit) * dirty;
+        flow.load.writebacks[fast] += missed * (1.0 - hit);
+    }
     flow.load.reads[fast] += misses[0];
     flow.load.writes[fast] += misses[1];
     flow.load.writebacks[fast] += unit.backs;

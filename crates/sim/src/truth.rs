@@ -102,6 +102,8 @@ pub(crate) struct ProgramTruth {
     /// Which share of the lines comes behind another in a stream.
     pub(crate) streamed: f64,
     pub(crate) think_ns: f64,
+    /// How long a line stays in the cache after its last access, in visits of this program.
+    pub(crate) stay: f64,
 }
 
 /// All programs.
@@ -218,6 +220,7 @@ impl ProgramTruth {
             lines: mean,
             streamed: streamed / mean,
             think_ns: phase.think_ns * setup.costs.think_scale + setup.costs.visit_ns,
+            stay: 0.0,
         };
         if let (Some(visits), Some(lines)) = (phase.pieces(program), by_lines.pieces(program)) {
             let flat = visits.into_iter().zip(lines).map(|(visit, line)| {
@@ -284,6 +287,7 @@ impl ProgramTruth {
         reason = "shares are kept in single precision on purpose"
     )]
     fn finish(&mut self, space: &Space, program: usize, base: Option<Base>, time: f64) {
+        self.stay = time;
         let miss_of = |visits: f64, lines: f64| (-visits * lines / LINES * time).exp();
         let Some(base) = base else {
             if let Map::Flat(pieces) = &mut self.map {

@@ -122,6 +122,16 @@ pub(crate) struct RunArgs {
     /// (streaming), or before (ordinary). auto: streaming with --commit wait.
     #[arg(long, default_value = "auto", value_parser = ["auto", "ordinary", "streaming"])]
     pub(crate) stores: String,
+    /// Share one supervisor, its policy and its budget with other programs of this name. The first
+    /// one's options count.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) group: Option<String>,
+    /// Above 0: all of the program's memory shall be fast, the group's others share the rest.
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "group")]
+    pub(crate) priority: u32,
+    /// Be the group's supervisor.
+    #[arg(long, hide = true, requires = "group")]
+    pub(crate) host: bool,
     /// The program and its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,

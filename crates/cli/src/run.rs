@@ -11,6 +11,7 @@ use terrace_core::TierId;
 use terrace_core::Tiers;
 use terrace_policy::PolicyError;
 use terrace_policy::Settings;
+use terrace_supervisor::group;
 use terrace_supervisor::options::Commit;
 use terrace_supervisor::options::Options;
 use terrace_supervisor::options::Target;
@@ -44,7 +45,50 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<u8> {
         streaming: args.stores == "streaming" || (waits && args.stores == "auto"),
         ..with_policy(&args.policy, Target::Program(args.command))?
     };
-    manage(options, args.policy.stats.as_ref())
+    match args.group {
+        None => manage(options, args.policy.stats.as_ref()),
+        Some(name) if args.host => manage(
+            Options {
+                target: Target::Group(name),
+                ..options
+            },
+            None,
+        ),
+        Some(name) => manage_in_group(options, &name, args.priority, args.policy.stats.as_ref()),
+    }
+}
+
+/// Runs the program as member of a group.
+fn manage_in_group(
+    mut options: Options,
+    name: &str,
+    priority: u32,
+    stats: Option<&Option<std::path::PathBuf>>,
+) -> anyhow::Result<u8> {
+    if !group::is_name(name) {
+        let line = format!("--group '{name}': use letters, digits, - and _, at most 64");
+        return Err(Usage(line).into());
+    }
+    check(&mut options, stats)?;
+    let Target::Program(argv) = &options.target else {
+        return Err(Usage("--group needs a program".to_owned()).into());
+    };
+    let mut host = std::process::Command::new(std::env::current_exe()?);
+    let mut given = std::env::args_os().skip(1);
+    host.args(given.next()).arg("--host").args(given);
+    let supervisor = group::join(name, priority, &mut host)?;
+    if supervisor.policy != options.policy {
+        let line = format!(
+            "--policy {}: group '{name}' has policy {}",
+            options.policy, supervisor.policy
+        );
+        return Err(Usage(line).into());
+    }
+    let (code, figures) = group::run_member(name, &supervisor, (priority, options.agent), argv)?;
+    if let Some(status) = figures {
+        tell(stats, &status)?;
+    }
+    Ok(code)
 }
 
 pub(crate) fn attach(args: &AttachArgs) -> anyhow::Result<u8> {
@@ -104,22 +148,38 @@ fn check_policy(options: &Options, tiers: &Tiers) -> anyhow::Result<()> {
 }
 
 fn manage(mut options: Options, stats: Option<&Option<std::path::PathBuf>>) -> anyhow::Result<u8> {
+    let setting = check(&mut options, stats)?;
+    let finished = session::run(options, setting)?;
+    tell(stats, &finished.status)?;
+    Ok(finished.code)
+}
+
+fn tell(stats: Option<&Option<std::path::PathBuf>>, status: &Status) -> anyhow::Result<()> {
+    match stats {
+        None => Ok(()),
+        Some(None) => {
+            eprint!("{}", status.to_text());
+            Ok(())
+        }
+        Some(Some(file)) => write_stats(file, status),
+    }
+}
+
+/// What must be right before anything is started.
+fn check(
+    options: &mut Options,
+    stats: Option<&Option<std::path::PathBuf>>,
+) -> anyhow::Result<Setting> {
     if !terrace_policy::NAMES.contains(&options.policy.as_str()) {
-        return Err(PolicyError::Unknown(options.policy).into());
+        return Err(PolicyError::Unknown(options.policy.clone()).into());
     }
     if let Some(Some(file)) = stats {
         // A run that cannot leave its figures is better not started.
         std::fs::write(file, "").with_context(|| format!("Cannot write {}", file.display()))?;
     }
-    let setting = setting(&mut options)?;
-    check_policy(&options, &setting.tiers)?;
-    let finished = session::run(options, setting)?;
-    match stats {
-        None => {}
-        Some(None) => eprint!("{}", finished.status.to_text()),
-        Some(Some(file)) => write_stats(file, &finished.status)?,
-    }
-    Ok(finished.code)
+    let setting = setting(options)?;
+    check_policy(options, &setting.tiers)?;
+    Ok(setting)
 }
 
 fn write_stats(file: &Path, status: &Status) -> anyhow::Result<()> {

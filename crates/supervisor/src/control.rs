@@ -31,6 +31,19 @@ pub enum Request {
     Pause,
     /// Act again.
     Resume,
+    /// Manage a program of the group.
+    Join(Join),
+}
+
+/// A member of a group says who it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Join {
+    /// The `terrace run` that runs the program. What descends from it belongs to the group.
+    pub member: u32,
+    /// 0 is no priority.
+    pub priority: u32,
+    /// The program, once it runs.
+    pub program: Option<u32>,
 }
 
 /// Why a supervisor could not be asked.

@@ -9,11 +9,13 @@
 //! * [`program`]: starting the program, its end. [`links`]: the agents' connections.
 //! * [`machine`]: the engine's actions on Linux. [`inventory`], [`memory`], [`mappings`]: what is where;
 //!   [`tracking`]: which tracker; [`scanner`]: the kernel's scanner; [`cpu`]: what it costs.
+//! * [`group`]: several programs under one supervisor.
 //! * [`control`]: `terrace status`, `pause`, `resume`. [`report`]: the statistics for people.
 
 pub mod control;
 pub mod cpu;
 mod footprint;
+pub mod group;
 pub mod inventory;
 pub mod links;
 pub mod machine;

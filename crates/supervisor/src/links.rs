@@ -30,7 +30,7 @@ impl AgentSocket {
     /// What the file system says.
     pub fn open(dir: &Path) -> std::io::Result<Self> {
         fs::create_dir_all(dir)?;
-        let path = dir.join(format!("agent-{}", std::process::id()));
+        let path = Self::path_of(dir, std::process::id());
         let _ = fs::remove_file(&path);
         let listener = Listener::bind(&path)?;
         // The program may run as another user by the time its agent connects.
@@ -38,6 +38,12 @@ impl AgentSocket {
         let flags = rustix::fs::fcntl_getfl(&listener)? | rustix::fs::OFlags::NONBLOCK;
         rustix::fs::fcntl_setfl(&listener, flags)?;
         Ok(Self { listener, path })
+    }
+
+    /// Where the supervisor with that process id has it.
+    #[must_use]
+    pub fn path_of(dir: &Path, supervisor: u32) -> PathBuf {
+        dir.join(format!("agent-{supervisor}"))
     }
 
     /// Where it is.

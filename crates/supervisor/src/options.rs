@@ -20,6 +20,8 @@ pub enum Target {
     Program(Vec<OsString>),
     /// A program that runs already. It has no agent.
     Running(Pid),
+    /// Whoever joins the group of that name.
+    Group(String),
 }
 
 /// One run.

@@ -39,6 +39,7 @@ use crate::control;
 use crate::control::Control;
 use crate::cpu::Agents;
 use crate::footprint;
+use crate::group::Members;
 use crate::inventory::Inventory;
 use crate::links::AgentSocket;
 use crate::machine::LinuxMachine;
@@ -83,6 +84,7 @@ struct Session {
     blocks: MemoryBlocks,
     socket: Option<AgentSocket>,
     control: Control,
+    members: Option<Members>,
     memory: MemoryReader,
     inventory: Inventory,
     managed: BTreeSet<Pid>,
@@ -111,12 +113,29 @@ pub fn run(options: Options, setting: Setting) -> anyhow::Result<Finished> {
 }
 
 /// SIGTERM and SIGINT as a readable descriptor.
-struct Signals {
+#[derive(Debug)]
+pub(crate) struct Signals {
     term: UnixStream,
 }
 
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.term.as_fd()
+    }
+}
+
 impl Signals {
-    fn register() -> std::io::Result<Self> {
+    /// Forgets those that came; whether one did.
+    pub(crate) fn drain(&self) -> bool {
+        let mut drained = [0; 16];
+        let mut any = false;
+        while std::io::Read::read(&mut &self.term, &mut drained).is_ok_and(|n| n > 0) {
+            any = true;
+        }
+        any
+    }
+
+    pub(crate) fn register() -> std::io::Result<Self> {
         let (term, write) = UnixStream::pair()?;
         term.set_nonblocking(true)?;
         for signal in [
@@ -145,11 +164,18 @@ impl Session {
     ) -> anyhow::Result<Self> {
         let dir = control::run_dir();
         let control = Control::open(&dir)?;
-        let wants_agent = options.agent && matches!(options.target, Target::Program(_));
+        let wants_agent = options.agent && !matches!(options.target, Target::Running(_));
         let socket = if wants_agent {
             Some(AgentSocket::open(&dir).context("Cannot open the agents' socket")?)
         } else {
             None
+        };
+        let members = match &options.target {
+            Target::Group(name) => Some(
+                Members::open(&dir, name, clock::now())
+                    .context("Cannot give the group its name")?,
+            ),
+            _ => None,
         };
         let evidence = policy.evidence();
         let mut tracking = Self::open_tracking(&options, &mut setting, evidence)?;
@@ -169,6 +195,7 @@ impl Session {
             blocks: MemoryBlocks::read(Path::new("/")),
             socket,
             control,
+            members,
             memory: MemoryReader::open(Path::new("/"))?,
             inventory: Inventory::default(),
             managed: BTreeSet::new(),
@@ -217,6 +244,13 @@ impl Session {
                 self.wait_loop(signals, &process)?;
                 Ok(0)
             }
+            Target::Group(_) => {
+                let process = PidFd::open(Pid(std::process::id()))
+                    .context("Cannot watch the supervisor itself")?;
+                footprint::live_in_the_slow_tier(&self.setting.tiers);
+                self.wait_loop(signals, &process)?;
+                Ok(0)
+            }
             Target::Program(argv) => {
                 let library = match &self.socket {
                     Some(_) => Some(program::find_agent(self.options.agent_path.as_deref())?),
@@ -243,12 +277,18 @@ impl Session {
             let now = clock::now();
             let deadline = self.work(now);
             let ready = self.wait(deadline.since(now), signals, process.as_fd())?;
+            if self
+                .members
+                .as_mut()
+                .is_some_and(|members| members.is_over(now))
+            {
+                return Ok(());
+            }
             if ready.signalled {
-                let mut drained = [0; 16];
-                while std::io::Read::read(&mut &signals.term, &mut drained).is_ok_and(|n| n > 0) {}
+                signals.drain();
                 // The terminal's Ctrl-C reached the program itself already; TERM is passed on. An
-                // attached program is only let go.
-                if matches!(self.options.target, Target::Running(_)) {
+                // attached program is only let go, as is a group.
+                if !matches!(self.options.target, Target::Program(_)) {
                     return Ok(());
                 }
                 if !signalled {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Questions over the control socket, and the figures that answer them.
 
+use terrace_core::Pid;
 use terrace_move::agent::AgentLink;
 use terrace_sys::clock;
 
 use super::Session;
+use crate::control::Join;
 use crate::control::Request;
 use crate::cpu;
 use crate::report;
@@ -20,8 +22,23 @@ impl Session {
                 Request::Status => {}
                 Request::Pause => self.pause(true),
                 Request::Resume => self.pause(false),
+                Request::Join(join) => self.join(join),
             }
             question.answer(&self.status());
+        }
+    }
+
+    fn join(&mut self, join: Join) {
+        let Some(members) = &mut self.members else {
+            return;
+        };
+        members.joined(join);
+        let program = join.program.map(Pid);
+        if let Some(pid) = program.filter(|pid| !self.managed.contains(pid)) {
+            self.add(pid);
+        }
+        if let Some(pid) = program {
+            self.tell_priority(clock::now(), pid);
         }
     }
 

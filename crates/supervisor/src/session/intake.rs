@@ -67,11 +67,13 @@ impl Session {
                 TrackEvent::Sample(sample) => batch.push(&sample, &self.blocks),
                 TrackEvent::Forked { child, .. } => {
                     self.managed.insert(child);
+                    self.tell_priority(now, child);
                 }
                 // A new program in an old process. Its agent may have connected before we read this.
                 TrackEvent::Execed { pid, .. } => {
                     self.drop_dead_link(now, pid);
                     self.gone(now, pid);
+                    self.tell_priority(now, pid);
                 }
                 TrackEvent::Exited { pid, .. } => {
                     self.forget(now, pid);
@@ -234,10 +236,26 @@ impl Session {
         }
         self.machine.forget(now, pid, &mut self.engine);
         self.machine.links.insert(pid, link);
+        self.tell_priority(now, pid);
     }
 
-    /// Whether a managed process is among the ancestors.
+    /// Tells the policy of the priority a process has by its group.
+    pub(super) fn tell_priority(&mut self, now: Nanos, pid: Pid) {
+        let priority = self.members.as_ref().and_then(|m| m.priority(pid));
+        if let Some(priority) = priority.filter(|priority| *priority > 0) {
+            self.engine.observe(now, &Event::Priority { pid, priority });
+        }
+    }
+
+    /// Whether a managed process, or a member of the group, is among the ancestors.
     fn descends(&self, pid: Pid) -> bool {
+        if self
+            .members
+            .as_ref()
+            .is_some_and(|m| m.priority(pid).is_some())
+        {
+            return true;
+        }
         let parent = |pid: &Pid| Stat::read(*pid).ok().map(|stat| stat.parent);
         std::iter::successors(Some(pid), parent)
             .take(64)

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Several programs under one supervisor: they share one policy and one budget (HeMem 3.4).
+//!
+//! `terrace run --group NAME` runs its program itself, as a *member*, and lets the group's supervisor
+//! manage it; the first member starts that one in the background. The group's name is a link in the
+//! run directory to the supervisor's control socket. A member says twice who it is: before its
+//! program starts (whatever descends from the member belongs to the group) and afterwards (which
+//! process it is, for programs without an agent). The supervisor ends when its last member has.
+//!
+//! [`Members`] is the supervisor's part, [`join`] and [`run_member`] the member's.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+use std::process::Stdio;
+use std::time::Duration;
+use std::time::Instant;
+
+use anyhow::Context;
+use anyhow::bail;
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::fs::FlockOperation;
+use terrace_core::Nanos;
+use terrace_core::Pid;
+use terrace_sys::process::PidFd;
+use terrace_sys::process::Signal;
+use terrace_sys::process::Stat;
+
+use crate::control;
+use crate::control::Join;
+use crate::control::Request;
+use crate::links::AgentSocket;
+use crate::program;
+use crate::report::Status;
+use crate::session::Signals;
+
+/// How long the supervisor waits for its first member, and a member for its supervisor.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often the members are looked at.
+const LOOK: Nanos = Nanos::from_millis(200);
+
+/// The members of a group, as their supervisor knows them.
+#[derive(Debug)]
+pub struct Members {
+    link: PathBuf,
+    /// Priority by member process.
+    hosts: BTreeMap<Pid, u32>,
+    next_look: Nanos,
+    empty_since: Nanos,
+    anybody: bool,
+}
+
+impl Members {
+    /// Gives the group its name: a link to this supervisor's control socket.
+    ///
+    /// # Errors
+    ///
+    /// What the file system says.
+    pub fn open(dir: &Path, name: &str, now: Nanos) -> io::Result<Self> {
+        let link = link(dir, name);
+        let _ = fs::remove_file(&link);
+        symlink(format!("{}.sock", std::process::id()), &link)?;
+        Ok(Self {
+            link,
+            hosts: BTreeMap::new(),
+            next_look: now,
+            empty_since: now,
+            anybody: false,
+        })
+    }
+
+    /// A member says who it is.
+    pub fn joined(&mut self, join: Join) {
+        self.anybody = true;
+        self.hosts.insert(Pid(join.member), join.priority);
+    }
+
+    /// The priority of a process that descends from a member.
+    #[must_use]
+    pub fn priority(&self, pid: Pid) -> Option<u32> {
+        let parent = |pid: &Pid| Stat::read(*pid).ok().map(|stat| stat.parent);
+        std::iter::successors(Some(pid), parent)
+            .take(64)
+            .find_map(|pid| self.hosts.get(&pid).copied())
+    }
+
+    /// Forgets members that have ended; whether the group has come to its end.
+    pub fn is_over(&mut self, now: Nanos) -> bool {
+        if now < self.next_look {
+            return false;
+        }
+        self.next_look = now + LOOK;
+        self.hosts
+            .retain(|pid, _| Stat::read(*pid).is_ok_and(|stat| stat.state != 'Z'));
+        if !self.hosts.is_empty() {
+            self.empty_since = now;
+        }
+        let wait = if self.anybody {
+            LOOK
+        } else {
+            Nanos::from(PATIENCE)
+        };
+        now.since(self.empty_since) > wait
+    }
+}
+
+impl Drop for Members {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.link);
+    }
+}
+
+fn link(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("group-{name}"))
+}
+
+/// Whether a group may be called so.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    !name.is_empty() && name.len() <= 64 && name.chars().all(plain)
+}
+
+/// Joins the group, starting its supervisor by `host` where none runs. Gives what the supervisor
+/// says of itself.
+///
+/// # Errors
+///
+/// Where the supervisor does not come up.
+pub fn join(name: &str, priority: u32, host: &mut Command) -> anyhow::Result<Status> {
+    let dir = control::run_dir();
+    fs::create_dir_all(&dir).with_context(|| format!("Cannot make {}", dir.display()))?;
+    let lock = File::create(dir.join(format!("group-{name}.lock")))
+        .with_context(|| format!("Cannot write to {}", dir.display()))?;
+    // One member at a time, so that one supervisor is started.
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
+    let me = Request::Join(Join {
+        member: std::process::id(),
+        priority,
+        program: None,
+    });
+    if let Some(status) = ask(&dir, name, me)? {
+        return Ok(status);
+    }
+    let log = dir.join(format!("group-{name}.log"));
+    let errors = File::create(&log).with_context(|| format!("Cannot write {}", log.display()))?;
+    let mut supervisor = host
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(errors)
+        // It outlives this member, and the terminal's Ctrl-C is not meant for it.
+        .process_group(0)
+        .spawn()
+        .context("Cannot start the group's supervisor")?;
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = ask(&dir, name, me)? {
+            return Ok(status);
+        }
+        let ended = supervisor.try_wait()?;
+        if ended.is_some() || begun.elapsed() > PATIENCE {
+            let text = fs::read_to_string(&log).unwrap_or_default();
+            bail!(
+                "The supervisor of group '{name}' did not come up: {}",
+                text.trim_end()
+            );
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn ask(dir: &Path, name: &str, request: Request) -> anyhow::Result<Option<Status>> {
+    let path = link(dir, name);
+    if !path.exists() {
+        return Ok(None);
+    }
+    Ok(control::ask(&path, request)?)
+}
+
+/// Runs a program as member of the group whose supervisor is `supervisor`. Gives the exit code and
+/// the group's last figures.
+///
+/// # Errors
+///
+/// Where the program cannot be started.
+pub fn run_member(
+    name: &str,
+    supervisor: &Status,
+    join: (u32, bool),
+    argv: &[OsString],
+) -> anyhow::Result<(u8, Option<Status>)> {
+    let (priority, agent) = join;
+    let dir = control::run_dir();
+    let signals = Signals::register().context("Cannot watch signals")?;
+    let library = program::find_agent(None)?;
+    let socket = AgentSocket::path_of(&dir, supervisor.supervisor_pid);
+    let preload = agent.then_some((library.as_path(), socket.as_path()));
+    let mut child = program::start(argv, preload)?;
+    let process = PidFd::open(Pid(child.id())).context("Cannot watch the program")?;
+    let me = Request::Join(Join {
+        member: std::process::id(),
+        priority,
+        program: Some(child.id()),
+    });
+    // Without its supervisor the program runs on as it is.
+    if let Err(error) = ask(&dir, name, me) {
+        tracing::warn!("Group '{name}': {error:#}");
+    }
+    loop {
+        let mut fds = [
+            PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
+        ];
+        match rustix::event::poll(&mut fds, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error).context("Cannot wait for the program"),
+        }
+        if !fds[1].revents().is_empty() && signals.drain() {
+            let _ = process.signal(Signal::TERM);
+        }
+        if !fds[0].revents().is_empty() {
+            break;
+        }
+    }
+    let status = child.wait().context("Cannot learn how the program ended")?;
+    let figures = ask(&dir, name, Request::Status).ok().flatten();
+    Ok((program::exit_code(status), figures))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_plain() {
+        assert!(is_name("web-1_a"));
+        for bad in ["", "a/b", "..", "a b", &"x".repeat(65)] {
+            assert!(!is_name(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_group_ends_with_its_last_member_and_its_name_goes() {
+        let dir = std::env::temp_dir().join(format!("terrace-group-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory");
+        let second = Nanos::from_millis(1000);
+        let mut members = Members::open(&dir, "g", second).expect("a link");
+        assert!(!members.is_over(second + second), "nobody was there yet");
+        let me = std::process::id();
+        members.joined(Join {
+            member: me,
+            priority: 3,
+            program: None,
+        });
+        assert_eq!(members.priority(Pid(me)), Some(3));
+        assert_eq!(members.priority(Pid(1)), None);
+        let mut child = Command::new("true").spawn().expect("a child");
+        assert_eq!(members.priority(Pid(child.id())), Some(3));
+        child.wait().expect("it ends");
+        let mut now = second + second + second;
+        assert!(!members.is_over(now));
+        members.hosts.clear();
+        members.joined(Join {
+            member: child.id(),
+            priority: 0,
+            program: None,
+        });
+        let _ = members.is_over(now + LOOK);
+        now = now + second;
+        assert!(members.is_over(now));
+        drop(members);
+        assert!(!link(&dir, "g").is_symlink());
+        let _ = fs::remove_dir_all(&dir);
+    }
+}

@@ -43,6 +43,8 @@ fn config(scope: PmuScope) -> PmuConfig {
         // The period is not to change: every fault counts.
         cost_share: 1.0,
         sample_cost: Nanos::ZERO,
+        // All that faults on the machine goes through here.
+        ring_bytes: 4 << 20,
         scope,
         table,
         ..PmuConfig::default()
@@ -92,10 +94,16 @@ struct Seen {
 }
 
 impl Seen {
-    fn poll(&mut self, tracker: &mut PmuTracker, enough: impl Fn(&Self) -> bool) {
+    /// Polls until it is enough; false where something was lost meanwhile, so that it may never be.
+    fn poll(&mut self, tracker: &mut PmuTracker, enough: impl Fn(&Self) -> bool) -> bool {
         let start = Instant::now();
         while !enough(self) {
-            assert!(start.elapsed() < PATIENCE, "{self:?}");
+            let stats = tracker.stats().unwrap();
+            if stats.lost_accesses + stats.lost_process_events > 0 {
+                eprintln!("the machine is busy: {stats:?}");
+                return false;
+            }
+            assert!(start.elapsed() < PATIENCE, "{self:?} {stats:?}");
             let now = terrace_sys::clock::now;
             let sink = &mut |event| match event {
                 TrackEvent::Sample(sample) => {
@@ -112,6 +120,7 @@ impl Seen {
             };
             tracker.poll(Duration::from_millis(10), sink).unwrap();
         }
+        true
     }
 
     fn has(&self, pid: Pid, pages: &BTreeSet<u64>) -> bool {
@@ -119,11 +128,22 @@ impl Seen {
     }
 }
 
-/// Threads that live already, threads and processes that come later: all faults of all of them.
+/// Once without a loss it must work; a busy machine can lose, but not silently.
 fn faults_are_reported(scope: PmuScope) {
-    let Some(mut tracker) = open(&config(scope)) else {
-        return;
-    };
+    for _ in 0..50 {
+        let Some(tracker) = open(&config(scope)) else {
+            return;
+        };
+        if try_faults_are_reported(tracker) {
+            return;
+        }
+    }
+    panic!("something was lost each time");
+}
+
+/// Threads that live already, threads and processes that come later: all faults of all of them.
+/// False where something was lost.
+fn try_faults_are_reported(mut tracker: PmuTracker) -> bool {
     let own = Pid(std::process::id());
     // A thread that is there before the process is tracked.
     let (go, wait) = std::sync::mpsc::channel::<()>();
@@ -137,24 +157,28 @@ fn faults_are_reported(scope: PmuScope) {
     touched.extend(early.join().unwrap());
     touched.extend(std::thread::spawn(|| touch(400)).join().unwrap());
     let mut seen = Seen::default();
-    seen.poll(&mut tracker, |seen| seen.has(own, &touched));
+    if !seen.poll(&mut tracker, |seen| seen.has(own, &touched)) {
+        return false;
+    }
 
     let script = "(exit 3) & wait $!; exec true";
     let mut child = Command::new("sh").args(["-c", script]).spawn().unwrap();
     child.wait().unwrap();
     let pid = Pid(child.id());
-    seen.poll(&mut tracker, |seen| seen.exited.contains(&pid));
+    let over = |seen: &Seen| {
+        let of_child = seen.forked.iter().find(|(parent, _)| *parent == pid);
+        seen.exited.contains(&pid) && of_child.is_some_and(|(_, c)| seen.exited.contains(c))
+    };
+    if !seen.poll(&mut tracker, over) {
+        return false;
+    }
     assert!(seen.forked.contains(&(own, pid)), "{:?}", seen.forked);
-    let of_child = seen.forked.iter().find(|(parent, _)| *parent == pid);
-    let (_, grandchild) = of_child.expect("the subshell");
     // The shell, then what took its place.
     assert_eq!(seen.execed.iter().filter(|p| **p == pid).count(), 2);
-    assert!(seen.exited.contains(grandchild));
     assert!(seen.pages[&pid].len() > 10, "a program faults as it starts");
 
     let stats = tracker.stats().unwrap();
     assert!(stats.accesses >= 1200);
-    assert_eq!((stats.lost_accesses, stats.throttled), (0, 0));
     // No more of this process.
     tracker.remove(own).unwrap();
     tracker.poll(Duration::ZERO, &mut |_| ()).unwrap();
@@ -168,6 +192,7 @@ fn faults_are_reported(scope: PmuScope) {
         })
         .unwrap();
     assert_eq!(more, 0);
+    true
 }
 
 #[test]
@@ -198,13 +223,14 @@ fn a_costly_event_gets_a_longer_period_and_fewer_samples() {
             assert!(start.elapsed() < PATIENCE, "{:?}", tracker.pmu_stats());
             touch(500);
         }
-        tracker.poll(Duration::ZERO, &mut |_| ()).unwrap();
-        let before = tracker.pmu_stats().counts.records;
+        // What was sampled at shorter periods comes out of the rings.
+        std::thread::sleep(Duration::from_millis(300));
+        let before = tracker.pmu_stats().counts.reported;
         let pages = 10_000;
         touch(pages);
         tracker.remove(Pid(std::process::id())).unwrap();
-        let records = tracker.pmu_stats().counts.records - before;
-        assert!(records < pages as u64 / 10, "{scope:?}: {records}");
+        let reported = tracker.pmu_stats().counts.reported - before;
+        assert!(reported < pages as u64 / 10, "{scope:?}: {reported}");
     }
 }
 

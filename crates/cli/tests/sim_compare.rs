@@ -64,7 +64,7 @@ fn a_mistake_is_one_line_and_nothing_is_written() {
             "'nonsense'",
         ),
         (
-            &["--workloads", "gups", "--policies", "none,hemem"],
+            &["--workloads", "gups", "--policies", "none,mtm"],
             "not built",
         ),
         (

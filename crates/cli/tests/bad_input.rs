@@ -204,7 +204,15 @@ fn status_pause_and_resume_reach_a_running_supervisor() {
 
     let mut run = std::process::Command::new(assert_cmd::cargo::cargo_bin("terrace"))
         .env("TERRACE_RUN_DIR", dir.path())
-        .args(["run", "--policy", "none", "--no-agent", "--", "sleep", "300"])
+        .args([
+            "run",
+            "--policy",
+            "none",
+            "--no-agent",
+            "--",
+            "sleep",
+            "300",
+        ])
         .spawn()
         .expect("starts");
     let status = || -> Vec<serde_json::Value> {
@@ -276,7 +284,7 @@ fn a_simulation_that_cannot_be() {
     };
     assert!(sim(&["--workload", "nonsense"]).contains("nonsense"));
     assert!(sim(&["--policy", "nonsense"]).contains("kernel-tiering"));
-    assert!(sim(&["--policy", "hemem"]).contains("not built"));
+    assert!(sim(&["--policy", "mtm"]).contains("not built"));
     assert!(sim(&["--fast-free", "100TiB"]).contains("Node 0"));
     assert!(sim(&["--param", "heat=3"]).contains("hysteresis"));
     assert!(sim(&["--param", "heat"]).contains("name=value"));

@@ -4,7 +4,7 @@ CARGO ?= cargo
 LAB := target/release/terrace-lab
 MACHINE ?= machines/cxl-2tier.toml
 
-.PHONY: all setup build kernel demo bench test claims claims-doc criterion lint clean
+.PHONY: all setup build kernel demo bench test claims claims-doc validate criterion lint clean
 all: build
 
 setup:
@@ -41,6 +41,10 @@ claims-doc: setup
 	@mkdir -p results
 	{ sed '/^<!-- results/q' docs/claims.md; echo; target/release/terrace claims --markdown; } > results/claims.md
 	mv results/claims.md docs/claims.md
+
+# The simulator against the emulated machine: 24 runs of about a minute, kept one by one.
+validate: build kernel
+	$(LAB) validate --document docs/validation.md
 
 # Speed of the policy (and of the simulator), with the machine quiet: some minutes, 2.2 GB of memory.
 criterion: setup

@@ -3,11 +3,12 @@
 //!
 //! Reads all files first, so that a mistake in one is one line and exit 2 before anything is run.
 //! Equal runs of several claims are run once, all of them on as many threads as there are
-//! processors. Exit 1 when a claim that is marked held does not hold.
+//! processors, and kept: a call that was ended goes on where it was. Exit 1 when a claim that is marked held does not hold.
 //!
-//! [`files`] reads, [`work`] runs, [`print`] prints; judging is `terrace-claims`.
+//! [`files`] reads, [`work`] runs, [`kept`] keeps, [`print`] prints; judging is `terrace-claims`.
 
 mod files;
+mod kept;
 mod print;
 mod work;
 
@@ -38,7 +39,9 @@ pub(crate) fn claims(args: &ClaimsArgs) -> anyhow::Result<u8> {
         .jobs
         .or_else(|| std::thread::available_parallelism().ok())
         .map_or(1, NonZero::get);
-    let figures = work::run_all(folder.runs, jobs)?;
+    let beside = || args.directory.join("../results/claims");
+    let kept = kept::Kept::new(args.keep.clone().unwrap_or_else(beside))?;
+    let figures = work::run_all(folder.runs, jobs, &kept)?;
     let judged: Vec<_> = folder
         .claims
         .into_iter()

@@ -22,6 +22,7 @@ use serde::Serialize;
 
 use crate::Usage;
 use crate::args::CompareArgs;
+use crate::out::say;
 use record::Record;
 use record::Store;
 
@@ -37,8 +38,8 @@ pub(crate) fn compare(args: &CompareArgs) -> anyhow::Result<u8> {
     write_csv(&args.out.join("results.csv"), &records)?;
     let page = page::render(args, &records)?;
     record::replace(&args.out.join("index.html"), page.as_bytes())?;
-    println!("{}", table::text(&records));
-    println!("Plots: {}", args.out.join("index.html").display());
+    say!("{}", table::text(&records));
+    say!("Plots: {}", args.out.join("index.html").display());
     Ok(0)
 }
 

@@ -19,6 +19,7 @@ use terrace_sys::settings;
 
 use crate::Usage;
 use crate::args::DoctorArgs;
+use crate::out::say;
 
 #[derive(Serialize)]
 struct Report {
@@ -57,7 +58,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> anyhow::Result<u8> {
         .collect();
     let whole = findings.iter().all(|f| f.state != State::Missing);
     if args.json.json {
-        println!(
+        say!(
             "{}",
             serde_json::to_string_pretty(&report(&facts, &findings, stale))?
         );
@@ -66,7 +67,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> anyhow::Result<u8> {
             print(finding);
         }
         if !stale.is_empty() {
-            println!(
+            say!(
                 "changed  kernel settings left by a supervisor that crashed: {}\n         do: terrace doctor --restore",
                 stale.join(", ")
             );
@@ -76,14 +77,14 @@ pub(crate) fn doctor(args: &DoctorArgs) -> anyhow::Result<u8> {
 }
 
 fn print(finding: &Finding) {
-    println!("{:<8} {}", finding.state.name(), finding.what);
+    say!("{:<8} {}", finding.state.name(), finding.what);
     for line in &finding.found {
-        println!("         found: {line}");
+        say!("         found: {line}");
     }
     if finding.state != State::Ok {
-        println!("         so: {}", finding.follows);
+        say!("         so: {}", finding.follows);
         if !finding.to_do.is_empty() {
-            println!("         do: {}", finding.to_do);
+            say!("         do: {}", finding.to_do);
         }
     }
 }
@@ -124,14 +125,15 @@ fn report(facts: &Facts, findings: &[Finding], settings_left_changed: Vec<String
 fn restore() -> anyhow::Result<u8> {
     let restored = settings::restore_stale(Path::new("/"))?;
     if restored.is_empty() {
-        println!("nothing to restore: no supervisor has left settings changed");
+        say!("nothing to restore: no supervisor has left settings changed");
     }
     for stale in restored {
         match stale.foreign {
-            None => println!("put back {:?}: {}", stale.setting, stale.old),
-            Some(found) => println!(
+            None => say!("put back {:?}: {}", stale.setting, stale.old),
+            Some(found) => say!(
                 "left {:?} at {found}: somebody else changed it (was {})",
-                stale.setting, stale.old
+                stale.setting,
+                stale.old
             ),
         }
     }

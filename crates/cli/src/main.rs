@@ -8,6 +8,7 @@ mod bench;
 mod claims;
 mod compare;
 mod doctor;
+mod out;
 mod profile;
 mod run;
 mod sim;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         Command::Claims(args) => claims::claims(&args),
     };
     match done {
+        Ok(0) if out::failed() => ExitCode::FAILURE,
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             eprintln!("terrace: {error:#}");

@@ -14,6 +14,7 @@ use terrace_sim::profiling::Second;
 use crate::Usage;
 use crate::args::ProfileArgs;
 use crate::args::SimArgs;
+use crate::out::say;
 
 #[derive(Serialize)]
 struct Report<'a> {
@@ -62,9 +63,9 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<u8> {
             hot_share: profiles.first().map_or(0.0, |profile| profile.hot_share),
             trackers: profiles.iter().map(entry).collect(),
         };
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        say!("{}", serde_json::to_string_pretty(&report)?);
     } else {
-        println!("{}", human(args, &setup, &profiles));
+        say!("{}", human(args, &setup, &profiles));
     }
     Ok(0)
 }

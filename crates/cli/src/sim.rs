@@ -21,6 +21,7 @@ use terrace_workload::Workload;
 
 use crate::Usage;
 use crate::args::SimArgs;
+use crate::out::say;
 
 pub(crate) fn sim(args: &SimArgs) -> anyhow::Result<u8> {
     let setup = setup(args)?;
@@ -42,7 +43,7 @@ pub(crate) fn sim(args: &SimArgs) -> anyhow::Result<u8> {
     } else {
         human(&setup, &outcome)
     };
-    println!("{text}");
+    say!("{text}");
     Ok(0)
 }
 

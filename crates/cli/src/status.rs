@@ -8,17 +8,18 @@ use terrace_supervisor::report::Status;
 use crate::Usage;
 use crate::args::SelectArgs;
 use crate::args::StatusArgs;
+use crate::out::say;
 
 pub(crate) fn status(args: &StatusArgs) -> anyhow::Result<u8> {
     let found = ask(&args.select, Request::Status)?;
     if args.json.json {
-        println!("{}", serde_json::to_string_pretty(&found)?);
+        say!("{}", serde_json::to_string_pretty(&found)?);
     } else if found.is_empty() {
-        println!("no supervisor is running");
+        say!("no supervisor is running");
     }
     if !args.json.json {
         for status in found {
-            print!("{}", status.to_text());
+            say!("{}", status.to_text().trim_end());
         }
     }
     Ok(0)
@@ -31,7 +32,7 @@ pub(crate) fn switch(args: &SelectArgs, request: Request) -> anyhow::Result<u8> 
     }
     for status in found {
         let state = if status.paused { "paused" } else { "acting" };
-        println!("terrace {}: {state}", status.supervisor_pid);
+        say!("terrace {}: {state}", status.supervisor_pid);
     }
     Ok(0)
 }

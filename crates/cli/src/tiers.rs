@@ -13,6 +13,7 @@ use terrace_sys::topology::Topology;
 use terrace_sys::topology::memory::MemoryReader;
 
 use crate::args::JsonArgs;
+use crate::out::say;
 
 #[derive(Serialize)]
 struct Row {
@@ -70,7 +71,7 @@ pub(crate) fn tiers(args: &JsonArgs) -> anyhow::Result<u8> {
         nodes: topology.tiers.nodes().iter().map(row).collect(),
     };
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        say!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         print(&report, &topology);
     }
@@ -88,7 +89,7 @@ const fn source(source: TierSource) -> &'static str {
 }
 
 fn print(report: &Report, topology: &Topology) {
-    println!(
+    say!(
         "{} tier{}, by {}",
         report.tiers,
         if report.tiers == 1 { "" } else { "s" },
@@ -127,7 +128,7 @@ fn print(report: &Report, topology: &Topology) {
         ]);
     }
     for line in table.lines() {
-        println!("{}", line.trim_end());
+        say!("{}", line.trim_end());
     }
     for from in topology
         .cpu_nodes
@@ -139,7 +140,7 @@ fn print(report: &Report, topology: &Topology) {
             .iter()
             .map(ToString::to_string)
             .collect();
-        println!("seen from node {from}: {}", view.join(", "));
+        say!("seen from node {from}: {}", view.join(", "));
     }
 }
 

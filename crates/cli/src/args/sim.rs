@@ -41,7 +41,7 @@ pub(crate) struct SimArgs {
     /// The workload in its paper's size, also with --fast-free.
     #[arg(long)]
     pub(crate) paper_sizes: bool,
-    /// Preset or baseline: none, nomad, random, oracle, autonuma, kernel-tiering, tpp, memory-mode.
+    /// Preset or baseline: none, nomad, hemem, random, oracle, autonuma, kernel-tiering, tpp, memory-mode.
     #[arg(long, value_name = "NAME", default_value = "nomad")]
     pub(crate) policy: String,
     /// A parameter of the policy, e.g. hysteresis=2 or scan_period_min=500ms.

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 
 use comfy_table::ContentArrangement;
+
+use crate::out::say;
 use comfy_table::Table;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use serde::Serialize;
@@ -44,7 +46,7 @@ struct Check {
 
 pub(crate) fn json(all: &[Judged]) -> anyhow::Result<()> {
     let rows: Vec<_> = all.iter().map(row).collect();
-    println!("{}", serde_json::to_string_pretty(&rows)?);
+    say!("{}", serde_json::to_string_pretty(&rows)?);
     Ok(())
 }
 
@@ -93,12 +95,12 @@ pub(crate) fn table(all: &[Judged]) {
             &status(judged),
         ]);
     }
-    println!("{table}");
-    println!("{}", summary(all));
+    say!("{table}");
+    say!("{}", summary(all));
 }
 
 pub(crate) fn markdown(all: &[Judged]) {
-    println!("{}", summary(all));
+    say!("{}", summary(all));
     for paper in Paper::ALL {
         let rows: Vec<_> = all
             .iter()
@@ -107,9 +109,9 @@ pub(crate) fn markdown(all: &[Judged]) {
         if rows.is_empty() {
             continue;
         }
-        println!("\n## {}\n", paper.title());
-        println!("| claim | where | what it says | what we got | holds | status |");
-        println!("|---|---|---|---|---|---|");
+        say!("\n## {}\n", paper.title());
+        say!("| claim | where | what it says | what we got | holds | status |");
+        say!("|---|---|---|---|---|---|");
         for judged in rows {
             let claim = &judged.loaded.claim;
             let cells = [
@@ -121,7 +123,7 @@ pub(crate) fn markdown(all: &[Judged]) {
                 &status(judged),
             ];
             let cells = cells.map(|cell| cell.replace('|', "\\|"));
-            println!("| {} |", cells.join(" | "));
+            say!("| {} |", cells.join(" | "));
         }
     }
 }

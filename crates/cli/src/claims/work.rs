@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs simulations on several threads, with a progress bar on a terminal's standard error.
 //!
-//! A simulation does not depend on the others, so the figures are the same for any number of
+//! Finished ones are kept ([`super::kept`]). A simulation does not depend on the others, so the figures are the same for any number of
 //! threads. The first one that is refused ends all: it is a mistake in a claim file.
 
 use std::collections::BTreeMap;
@@ -14,6 +14,7 @@ use terrace_claims::figure;
 use terrace_sim::Setup;
 
 use super::files::Planned;
+use super::kept::Kept;
 use crate::Usage;
 
 /// The figures of a run by name.
@@ -25,13 +26,21 @@ const STEPS: f64 = 10.0;
 pub(crate) fn run_all(
     runs: BTreeMap<String, Planned>,
     jobs: usize,
+    kept: &Kept,
 ) -> anyhow::Result<BTreeMap<String, Figures>> {
-    let bar = bar(&runs);
+    let mut done = BTreeMap::new();
+    let mut queue = Vec::new();
+    for (key, planned) in runs {
+        match kept.find(&planned.setup) {
+            Some(figures) => _ = done.insert(key, figures),
+            None => queue.push((key, planned)),
+        }
+    }
+    let bar = bar(&queue);
     // Taken from the back: the longest first, so that none is left alone at the end.
-    let mut queue: Vec<_> = runs.into_iter().collect();
     queue.sort_by(|a, b| weight(&a.1.setup).total_cmp(&weight(&b.1.setup)));
     let queue = Mutex::new(queue);
-    let done = Mutex::new(BTreeMap::new());
+    let done = Mutex::new(done);
     let failed = Mutex::new(None);
     std::thread::scope(|scope| {
         for _ in 0..jobs {
@@ -41,11 +50,16 @@ pub(crate) fn run_all(
                     let Some((key, planned)) = next else { return };
                     match run(&planned.setup, &bar) {
                         Ok(figures) => {
+                            if let Err(error) = kept.keep(&planned.setup, &figures) {
+                                locked(&queue).clear();
+                                locked(&failed).get_or_insert(error);
+                            }
                             locked(&done).insert(key, figures);
                         }
                         Err(error) => {
                             locked(&queue).clear();
-                            locked(&failed).get_or_insert(format!("{}: {error}", planned.place));
+                            let text = format!("{}: {error}", planned.place);
+                            locked(&failed).get_or_insert(Usage(text).into());
                         }
                     }
                 }
@@ -54,7 +68,7 @@ pub(crate) fn run_all(
     });
     bar.finish_and_clear();
     match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        Some(error) => Err(anyhow::Error::new(Usage(error))),
+        Some(error) => Err(error),
         None => Ok(done.into_inner().unwrap_or_else(PoisonError::into_inner)),
     }
 }
@@ -70,8 +84,8 @@ fn run(setup: &Setup, bar: &ProgressBar) -> Result<Figures, terrace_sim::SimErro
     Ok(figure::all(&outcome))
 }
 
-fn bar(runs: &BTreeMap<String, Planned>) -> ProgressBar {
-    let total: f64 = runs.values().map(|planned| planned.setup.seconds).sum();
+fn bar(runs: &[(String, Planned)]) -> ProgressBar {
+    let total: f64 = runs.iter().map(|(_, planned)| planned.setup.seconds).sum();
     let bar = ProgressBar::new(count(total));
     let style = ProgressStyle::with_template("{bar:40} {percent} %, {elapsed}, {eta} to go");
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))

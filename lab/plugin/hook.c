@@ -50,15 +50,25 @@ static struct ranges clients, migrators;
 
 static void install(qemu_plugin_id_t id);
 
-/* The line is in the vCPU's small private cache: nothing more to do. */
-static inline bool l1_hit(struct vcpu *v, uint64_t vline)
+enum l1 { L1_HIT, L1_DIRTIED, L1_MISS };
+
+/*
+ * What the vCPU's small private cache makes of an access. L1_DIRTIED: the line is there, and this is
+ * the first store to it since it came, of which the shared cache has to know.
+ */
+static inline enum l1 l1_access(struct vcpu *v, uint64_t vline, bool store)
 {
 	uint64_t *slot = &v->l1[(vline ^ vline >> 6 ^ vline >> 14) % L1_LINES];
+	const uint64_t old = *slot;
 
-	if (likely(*slot == vline))
-		return true;
-	*slot = vline;
-	return false;
+	if (likely(old >> 1 == vline)) {
+		if (likely(!store || (old & 1)))
+			return L1_HIT;
+		*slot = old | 1;
+		return L1_DIRTIED;
+	}
+	*slot = vline << 1 | store;
+	return L1_MISS;
 }
 
 /* True on a miss. */
@@ -88,8 +98,9 @@ static void user_access(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t v
 	struct vcpu *v = &vcpus[cpu];
 	struct qemu_plugin_hwaddr *hw;
 	uint64_t now, phys;
+	enum l1 l1 = l1_access(v, vaddr >> opt.line_shift, store);
 
-	if (l1_hit(v, vaddr >> opt.line_shift))
+	if (l1 == L1_HIT)
 		return;
 	now = clock_ticks();
 	/* Asking QEMU about device memory can trip an assertion: user addresses only. */
@@ -102,8 +113,9 @@ static void user_access(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t v
 	/* Memory of a device that a program has mapped, such as the PMU's records. */
 	if (unlikely(!is_memory(phys)))
 		return;
-	if (touch(v, phys, store, (uintptr_t)writer, false, now))
-		pmu_miss(cpu, vaddr, phys, store);
+	/* A PMU's store event sees the stores that follow a load of the line, too. */
+	if (touch(v, phys, store, (uintptr_t)writer, false, now) || l1 == L1_DIRTIED)
+		pmu_event(cpu, vaddr, phys, store);
 }
 
 /* `kind`: the bytes one repetition moves, and whether it copies. */
@@ -132,7 +144,7 @@ static void kernel_bulk(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t v
 		v->node[node_of(phys)].kwrite_bytes += width;
 	else
 		v->node[node_of(phys)].kread_bytes += width;
-	if (!l1_hit(v, vaddr >> opt.line_shift))
+	if (l1_access(v, vaddr >> opt.line_shift, store) != L1_HIT)
 		touch(v, phys, store, writer, true, clock_ticks());
 }
 

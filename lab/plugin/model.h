@@ -113,8 +113,8 @@ unsigned int node_of(uint64_t phys);
 bool is_memory(uint64_t phys);
 
 int pmu_open(void);
-/* User code missed the cache. */
-void pmu_miss(unsigned int cpu, uint64_t vaddr, uint64_t paddr, bool store);
+/* User code missed the cache, or stored to a line for the first time since it came. */
+void pmu_event(unsigned int cpu, uint64_t vaddr, uint64_t paddr, bool store);
 struct pmu_count pmu_count(void);
 /* %cr3 of this vCPU; to be called on its thread, where registers may be read. */
 uint64_t page_table_root(unsigned int cpu);

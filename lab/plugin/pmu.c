@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The emulated PMU: one in N last-level misses of user code becomes a record in memory that the
- * guest maps (pmu.h). The period is jittered by an eighth, so that it does not beat with a loop.
+ * The emulated PMU: one in N events of user code becomes a record in memory that the guest maps
+ * (pmu.h). An event is a last-level miss, or the first store to a line that a load has brought: a
+ * processor's store event sees all stores, and a read-modify-write is one of each. The period is jittered by an eighth, so that it does not beat with a loop.
  *
  * As with a processor's own sampling, what is lost is counted and nothing waits: a full ring drops,
  * a rate above the limit is throttled until the next hundredth of a second. A sample costs its vCPU
@@ -103,7 +104,7 @@ static void write_record(struct pmu_ring *ring, unsigned int cpu, uint64_t vaddr
 	__atomic_store_n(&ring->head, head + 1, __ATOMIC_RELEASE);
 }
 
-void pmu_miss(unsigned int cpu, uint64_t vaddr, uint64_t paddr, bool store)
+void pmu_event(unsigned int cpu, uint64_t vaddr, uint64_t paddr, bool store)
 {
 	struct sampler *s = &samplers[cpu];
 	struct pmu_ring *ring;

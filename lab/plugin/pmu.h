@@ -28,7 +28,7 @@ struct pmu_header {
 	uint64_t reserved;
 	/* Control: the command line's values at first, then the guest's. */
 	uint64_t enabled;	/* 0: no samples */
-	uint64_t period;	/* one sample in so many misses */
+	uint64_t period;	/* one sample in so many events */
 	uint64_t max_rate;	/* samples a second of a vCPU, more are throttled; 0: no limit */
 	uint64_t charge_ns;	/* what taking a sample costs the vCPU, as the machine's time */
 	uint64_t room;		/* unread records a ring holds; 0: as many as it has places */
@@ -42,7 +42,7 @@ struct pmu_ring {
 	uint64_t taken;		/* records written */
 	uint64_t lost;		/* not written for lack of room */
 	uint64_t throttled;	/* not taken because of max_rate */
-	uint64_t misses;	/* seen while enabled: what one in `period` is taken of */
+	uint64_t misses;	/* events seen while enabled: one in `period` is taken */
 };
 
 struct pmu_record {

@@ -157,7 +157,10 @@ x=1
 for i in range(60000):
     x=(x*1103515245+12345)&0x3ffffff
     m[x]
-mark('end'); mark('stop')
+mark('end')
+import os
+subprocess.run(['migratepages',str(os.getpid()),'1','0'],check=True)
+mark('moved'); mark('stop')
 ";
     let read = read.replace("LAB", lab_program);
     let mut shares = Vec::new();
@@ -174,6 +177,13 @@ mark('end'); mark('stop')
             between.nodes.iter().map(|n| n.loads).sum::<u64>() > 50_000,
             "{between:?}"
         );
+        let moved = series.mark("moved").unwrap();
+        let copied = moved.since(series.mark("end").unwrap()).nodes[0].kernel_write_bytes;
+        if node == "1" {
+            // What the kernel migrates is seen: 64 MiB and the interpreter.
+            assert!(copied > 60 << 20, "{copied} bytes copied to node 0");
+            assert!(moved.nodes[0].writebacks_copy > 0, "{moved:?}");
+        }
         let stopped = series.mark("watch:off").unwrap();
         assert_eq!(series.totals().unwrap().since(stopped).accesses, 0);
         shares.push(between.share(0).unwrap());

@@ -179,29 +179,34 @@ impl Nomad {
             }
             Verdict::Moved { .. } | Verdict::MovedOntoShadow | Verdict::Lost => {}
         }
-        if let (
-            Migration::Promote {
-                keep_shadow: true, ..
-            },
-            Verdict::Moved { shadow },
-        ) = (migration, verdict)
-        {
-            self.shadows.kept(page.pid);
-            if !shadow {
-                self.shadows.written(page.pid);
-            }
-        }
         if moved {
-            match migration {
-                Migration::Promote { .. } => self.on_fast += 1,
-                Migration::Demote { .. } => self.on_fast = self.on_fast.saturating_sub(1),
-            }
+            self.moved(page, migration, verdict, from);
         }
-        if moved && let Some(from) = from {
-            let kept = matches!(verdict, Verdict::Moved { shadow: true });
-            if !kept {
-                self.rooms.released(from, page.size.bytes());
+    }
+
+    /// A page has another place now.
+    fn moved(
+        &mut self,
+        page: PageRef,
+        migration: Migration,
+        verdict: Verdict,
+        from: Option<NodeId>,
+    ) {
+        let has_shadow = verdict == Verdict::Moved { shadow: true };
+        match migration {
+            Migration::Promote { keep_shadow, .. } => {
+                self.on_fast += 1;
+                if keep_shadow {
+                    self.shadows.kept(page.pid);
+                    if !has_shadow {
+                        self.shadows.written(page.pid);
+                    }
+                }
             }
+            Migration::Demote { .. } => self.on_fast = self.on_fast.saturating_sub(1),
+        }
+        if let Some(from) = from.filter(|_| !has_shadow) {
+            self.rooms.released(from, page.size.bytes());
         }
     }
 

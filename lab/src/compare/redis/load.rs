@@ -104,9 +104,6 @@ impl Load {
             mark::leave_alone(code.range.start.0..code.range.end.0);
             bytes += code.range.end.0 - code.range.start.0;
         }
-        for m in &other {
-            eprintln!("S {m:?}");
-        }
         Ok(bytes)
     }
 

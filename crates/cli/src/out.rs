@@ -27,13 +27,9 @@ pub(crate) fn line(text: fmt::Arguments<'_>) {
 }
 
 fn note(result: std::io::Result<()>) {
-    match result {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            if !FAILED.swap(true, Ordering::Relaxed) {
-                eprintln!("terrace: Cannot write to standard output: {error}");
-            }
-        }
-        _ => {}
+    let Err(error) = result else { return };
+    if error.kind() != ErrorKind::BrokenPipe && !FAILED.swap(true, Ordering::Relaxed) {
+        eprintln!("terrace: Cannot write to standard output: {error}");
     }
 }
 

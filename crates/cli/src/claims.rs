@@ -40,7 +40,7 @@ pub(crate) fn claims(args: &ClaimsArgs) -> anyhow::Result<u8> {
         .or_else(|| std::thread::available_parallelism().ok())
         .map_or(1, NonZero::get);
     let beside = || args.directory.join("../results/claims");
-    let kept = kept::Kept::new(args.keep.clone().unwrap_or_else(beside))?;
+    let kept = kept::Kept::new(args.keep.clone().unwrap_or_else(beside));
     let figures = work::run_all(folder.runs, jobs, &kept)?;
     let judged: Vec<_> = folder
         .claims

@@ -9,6 +9,7 @@ mod claims;
 mod compare;
 mod doctor;
 mod out;
+mod parallel;
 mod profile;
 mod run;
 mod sim;

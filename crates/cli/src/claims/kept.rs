@@ -2,8 +2,8 @@
 //! Finished runs, kept in files: claims that were interrupted go on from there, and claims of a part
 //! are not run again for the whole.
 //!
-//! A file is taken only if it was written by this very program for this very set-up, machine file and
-//! costs included: a simulator that was changed has other results.
+//! A file is taken only if it was written by this very simulator ([`SIMULATOR`]) for this very set-up,
+//! machine file and costs included: a simulator that was changed has other results.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,11 +18,11 @@ use serde::Serialize;
 use terrace_sim::Setup;
 
 use super::work::Figures;
+use crate::parallel::SIMULATOR;
 
 /// Where runs are kept.
 pub(crate) struct Kept {
     directory: PathBuf,
-    program: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -33,20 +33,13 @@ struct File {
 }
 
 impl Kept {
-    pub(crate) fn new(directory: PathBuf) -> anyhow::Result<Self> {
-        let path = std::env::current_exe().context("Cannot find the running program")?;
-        let text = fs::read(&path).with_context(|| format!("Cannot read {}", path.display()))?;
-        let mut hasher = DefaultHasher::new();
-        text.hash(&mut hasher);
-        Ok(Self {
-            directory,
-            program: hasher.finish(),
-        })
+    pub(crate) const fn new(directory: PathBuf) -> Self {
+        Self { directory }
     }
 
     /// All that a result depends on. `Debug` shows every field of a set-up.
-    fn text(&self, setup: &Setup) -> String {
-        format!("{:016x} {setup:?}", self.program)
+    fn text(setup: &Setup) -> String {
+        format!("{SIMULATOR} {setup:?}")
     }
 
     fn path(&self, text: &str) -> PathBuf {
@@ -58,7 +51,7 @@ impl Kept {
 
     /// A run's figures, if it was made already.
     pub(crate) fn find(&self, setup: &Setup) -> Option<Figures> {
-        let text = self.text(setup);
+        let text = Self::text(setup);
         let file = fs::read_to_string(self.path(&text)).ok()?;
         let file: File = serde_json::from_str(&file).ok()?;
         (file.setup == text).then_some(file.figures)
@@ -66,7 +59,7 @@ impl Kept {
 
     /// Keeps a run's figures. A reader never sees half a file.
     pub(crate) fn keep(&self, setup: &Setup, figures: &Figures) -> anyhow::Result<()> {
-        let text = self.text(setup);
+        let text = Self::text(setup);
         let path = self.path(&text);
         let finite = figures.iter().filter(|(_, figure)| figure.is_finite());
         let file = File {
@@ -96,7 +89,7 @@ mod tests {
         let workload = Workload::named("gups", &Sizes::fast_free(1 << 24)).unwrap();
         let mut setup = Setup::new(machine, workload);
         let directory = tempfile::tempdir().unwrap();
-        let kept = Kept::new(directory.path().join("new")).unwrap();
+        let kept = Kept::new(directory.path().join("new"));
         assert!(kept.find(&setup).is_none());
         let figures = Figures::from([("a".to_owned(), 0.1), ("b".to_owned(), f64::NAN)]);
         kept.keep(&setup, &figures).unwrap();

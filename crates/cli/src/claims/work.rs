@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs simulations on several threads, with a progress bar on a terminal's standard error.
+//! Makes the runs that are not kept yet ([`super::kept`]), on several threads.
 //!
-//! Finished ones are kept ([`super::kept`]). A simulation does not depend on the others, so the figures are the same for any number of
-//! threads. The first one that is refused ends all: it is a mistake in a claim file.
+//! Progress goes to standard error: a bar on a terminal, a line a run elsewhere. A simulation does not
+//! depend on the others, so the figures are the same for any number of threads. The first one that is
+//! refused ends all: it is a mistake in a claim file.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::io::IsTerminal;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use indicatif::ProgressBar;
+use indicatif::ProgressDrawTarget;
 use indicatif::ProgressStyle;
 use terrace_claims::figure;
 use terrace_sim::Setup;
@@ -16,97 +20,79 @@ use terrace_sim::Setup;
 use super::files::Planned;
 use super::kept::Kept;
 use crate::Usage;
+use crate::parallel::in_parallel;
+use crate::parallel::steps;
+use crate::parallel::weight;
 
 /// The figures of a run by name.
 pub(crate) type Figures = BTreeMap<String, f64>;
-
-/// Parts of a simulated second that the bar counts.
-const STEPS: f64 = 10.0;
 
 pub(crate) fn run_all(
     runs: BTreeMap<String, Planned>,
     jobs: usize,
     kept: &Kept,
 ) -> anyhow::Result<BTreeMap<String, Figures>> {
-    let mut done = BTreeMap::new();
+    let mut figures = BTreeMap::new();
     let mut queue = Vec::new();
     for (key, planned) in runs {
         match kept.find(&planned.setup) {
-            Some(figures) => _ = done.insert(key, figures),
+            Some(found) => _ = figures.insert(key, found),
             None => queue.push((key, planned)),
         }
     }
-    let bar = bar(&queue);
     // Taken from the back: the longest first, so that none is left alone at the end.
     queue.sort_by(|a, b| weight(&a.1.setup).total_cmp(&weight(&b.1.setup)));
-    let queue = Mutex::new(queue);
-    let done = Mutex::new(done);
-    let failed = Mutex::new(None);
-    std::thread::scope(|scope| {
-        for _ in 0..jobs {
-            scope.spawn(|| {
-                loop {
-                    let next = locked(&queue).pop();
-                    let Some((key, planned)) = next else { return };
-                    match run(&planned.setup, &bar) {
-                        Ok(figures) => {
-                            if let Err(error) = kept.keep(&planned.setup, &figures) {
-                                locked(&queue).clear();
-                                locked(&failed).get_or_insert(error);
-                            }
-                            locked(&done).insert(key, figures);
-                        }
-                        Err(error) => {
-                            locked(&queue).clear();
-                            let text = format!("{}: {error}", planned.place);
-                            locked(&failed).get_or_insert(Usage(text).into());
-                        }
-                    }
-                }
-            });
-        }
+    let progress = Progress::new(&queue);
+    let made = in_parallel(jobs, queue, |(key, planned)| {
+        let figures = progress.run(&planned)?;
+        kept.keep(&planned.setup, &figures)?;
+        anyhow::Ok((key, figures))
     });
-    bar.finish_and_clear();
-    match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        Some(error) => Err(error),
-        None => Ok(done.into_inner().unwrap_or_else(PoisonError::into_inner)),
+    progress.bar.finish_and_clear();
+    figures.extend(made?);
+    Ok(figures)
+}
+
+/// What is shown while it runs.
+struct Progress {
+    /// Hidden where standard error is no terminal.
+    bar: ProgressBar,
+    all: usize,
+    done: AtomicUsize,
+}
+
+impl Progress {
+    fn new(queue: &[(String, Planned)]) -> Self {
+        let total = queue.iter().map(|(_, run)| steps(run.setup.seconds)).sum();
+        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+        let style = ProgressStyle::with_template("{bar:40} {percent} %, {elapsed}, {eta} to go");
+        Self {
+            bar: bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())),
+            all: queue.len(),
+            done: AtomicUsize::new(0),
+        }
     }
-}
 
-fn run(setup: &Setup, bar: &ProgressBar) -> Result<Figures, terrace_sim::SimError> {
-    let mut shown = 0;
-    let outcome = terrace_sim::run(setup, &mut |seconds| {
-        let steps = count(seconds);
-        bar.inc(steps.saturating_sub(shown));
-        shown = shown.max(steps);
-    })?;
-    bar.inc(count(setup.seconds).saturating_sub(shown));
-    Ok(figure::all(&outcome))
-}
-
-fn bar(runs: &[(String, Planned)]) -> ProgressBar {
-    let total: f64 = runs.iter().map(|(_, planned)| planned.setup.seconds).sum();
-    let bar = ProgressBar::new(count(total));
-    let style = ProgressStyle::with_template("{bar:40} {percent} %, {elapsed}, {eta} to go");
-    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-}
-
-/// How long a run is likely to take, by the same measure for all.
-fn weight(setup: &Setup) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "only for an order")]
-    let bytes = setup.workload.bytes() as f64;
-    setup.seconds * bytes
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "simulated seconds are positive and below a million"
-)]
-fn count(seconds: f64) -> u64 {
-    (seconds * STEPS) as u64
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    fn run(&self, planned: &Planned) -> anyhow::Result<Figures> {
+        let start = Instant::now();
+        let setup: &Setup = &planned.setup;
+        let mut shown = 0;
+        let outcome = terrace_sim::run(setup, &mut |seconds| {
+            self.bar.inc(steps(seconds).saturating_sub(shown));
+            shown = shown.max(steps(seconds));
+        })
+        .map_err(|error| Usage(format!("{}: {error}", planned.place)))?;
+        self.bar.inc(steps(setup.seconds).saturating_sub(shown));
+        let done = self.done.fetch_add(1, Ordering::SeqCst) + 1;
+        if !std::io::stderr().is_terminal() {
+            eprintln!(
+                "{done}/{} {}: {} s simulated in {:.1} s",
+                self.all,
+                planned.place,
+                setup.seconds,
+                start.elapsed().as_secs_f64(),
+            );
+        }
+        Ok(figure::all(&outcome))
+    }
 }

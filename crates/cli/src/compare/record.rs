@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A finished run as plain data, and where it is kept: `DIR/runs/<key>.json`.
 //!
-//! The key is a hash of the whole set-up and of the program itself (length and time of its file), so
-//! that what another build computed is not taken for this one's. Files are written beside their place
+//! The key is a hash of the whole set-up and of the simulator ([`SIMULATOR`]), so that what another one
+//! computed is not taken for this one's. Files are written beside their place
 //! and renamed: one that is there is whole.
 
 use std::collections::BTreeMap;
@@ -16,6 +16,7 @@ use serde::Serialize;
 use terrace_sim::Outcome;
 
 use super::matrix::Cell;
+use crate::parallel::SIMULATOR;
 
 /// What was run, in the user's words.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -88,7 +89,6 @@ impl Record {
 #[derive(Debug)]
 pub(crate) struct Store {
     runs: PathBuf,
-    program: String,
 }
 
 impl Store {
@@ -97,17 +97,12 @@ impl Store {
         let runs = out.join("runs");
         std::fs::create_dir_all(&runs)
             .map_err(|error| format!("Cannot make {}: {error}", runs.display()))?;
-        let program = std::env::current_exe().and_then(std::fs::metadata);
-        let program = program.and_then(|file| Ok(format!("{} {:?}", file.len(), file.modified()?)));
-        Ok(Self {
-            runs,
-            program: program.unwrap_or_default(),
-        })
+        Ok(Self { runs })
     }
 
     fn path(&self, cell: &Cell) -> PathBuf {
         // The set-up's `Debug` has every field of it.
-        let key = fnv(&format!("{} {:?}", self.program, cell.setup));
+        let key = fnv(&format!("{SIMULATOR} {:?}", cell.setup));
         let spec = &cell.spec;
         let name = format!("{}-{}-{}", spec.machine, spec.workload, spec.policy);
         let name = name.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "_");

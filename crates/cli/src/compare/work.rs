@@ -6,9 +6,6 @@
 
 use std::io::IsTerminal;
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -25,9 +22,9 @@ use super::matrix::Cell;
 use super::record::Record;
 use super::record::Store;
 use super::table;
-
-/// Parts of a simulated second that the bar counts.
-const STEPS: f64 = 10.0;
+use crate::parallel::in_parallel;
+use crate::parallel::steps;
+use crate::parallel::weight;
 
 /// What is shown while it runs.
 struct Progress {
@@ -43,36 +40,21 @@ pub(crate) fn run(cells: Vec<Cell>, store: &Store, jobs: usize) -> anyhow::Resul
     let mut queue: Vec<(usize, Cell)> = cells.into_iter().enumerate().collect();
     queue.retain(|(index, _)| records[*index].is_none());
     // Taken from the back: the longest first, so that none is left alone at the end.
-    queue.sort_by(|a, b| weight(&a.1).total_cmp(&weight(&b.1)).then(b.0.cmp(&a.0)));
+    queue.sort_by(|a, b| {
+        weight(&a.1.setup)
+            .total_cmp(&weight(&b.1.setup))
+            .then(b.0.cmp(&a.0))
+    });
     let progress = Arc::new(Progress::new(&queue, records.len()));
     let watch = watch(&progress)?;
-    let (queue, made) = (Mutex::new(queue), Mutex::new(Vec::new()));
-    let failed = Mutex::new(None);
-    std::thread::scope(|scope| {
-        for _ in 0..jobs {
-            scope.spawn(|| {
-                loop {
-                    let next = locked(&queue).pop();
-                    let Some((index, cell)) = next else { return };
-                    match one(&cell, store, &progress) {
-                        Ok(record) => locked(&made).push((index, record)),
-                        Err(error) => {
-                            locked(&queue).clear();
-                            locked(&failed).get_or_insert(error);
-                        }
-                    }
-                }
-            });
-        }
+    let made = in_parallel(jobs, queue, |(index, cell)| {
+        one(&cell, store, &progress).map(|record| (index, record))
     });
     watch.close();
     if let Some(bar) = &progress.bar {
         bar.finish_and_clear();
     }
-    if let Some(error) = locked(&failed).take() {
-        return Err(error);
-    }
-    for (index, record) in locked(&made).drain(..) {
+    for (index, record) in made? {
         records[index] = Some(record);
     }
     let all: Option<Vec<Record>> = records.into_iter().collect();
@@ -118,13 +100,10 @@ impl Progress {
     fn new(queue: &[(usize, Cell)], all: usize) -> Self {
         let kept = all - queue.len();
         let bar = std::io::stderr().is_terminal().then(|| {
-            let steps = queue
-                .iter()
-                .map(|(_, cell)| count(cell.setup.seconds))
-                .sum();
+            let total = queue.iter().map(|(_, cell)| steps(cell.setup.seconds));
             let style = "{msg} {bar:30} {percent} %, {elapsed}, {eta} to go";
             let style = ProgressStyle::with_template(style);
-            ProgressBar::new(steps)
+            ProgressBar::new(total.sum())
                 .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
                 .with_message(format!("{kept}/{all} runs"))
         });
@@ -146,11 +125,11 @@ impl Progress {
     }
 
     fn advance(&self, shown: &mut u64, seconds: f64) {
-        let steps = count(seconds);
+        let reached = steps(seconds);
         if let Some(bar) = &self.bar {
-            bar.inc(steps.saturating_sub(*shown));
+            bar.inc(reached.saturating_sub(*shown));
         }
-        *shown = steps.max(*shown);
+        *shown = reached.max(*shown);
     }
 
     fn finished(&self, record: &Record, took: Duration) {
@@ -166,24 +145,4 @@ impl Progress {
             ),
         }
     }
-}
-
-/// How long a run is likely to take, by the same measure for all.
-fn weight(cell: &Cell) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "only for an order")]
-    let bytes = cell.setup.workload.bytes() as f64;
-    cell.setup.seconds * bytes
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "simulated seconds are positive and at most a million"
-)]
-fn count(seconds: f64) -> u64 {
-    (seconds * STEPS) as u64
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

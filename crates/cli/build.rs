@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Hashes the sources that a simulation's result depends on, as `TERRACE_SIMULATION`: kept results of
+//! another simulator are not this one's (`src/parallel.rs`). A change elsewhere in the program leaves
+//! them valid.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// What decides a result, from the drawing of a visit to the figure made of the outcome.
+const SOURCES: [&str; 6] = ["core", "policy", "workload", "config", "sim", "claims"];
+
+fn main() -> io::Result<()> {
+    let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
+    for part in SOURCES {
+        for below in ["src", "costs", "Cargo.toml"] {
+            let path = Path::new("..").join(part).join(below);
+            if path.exists() {
+                println!("cargo::rerun-if-changed={}", path.display());
+                add(&mut hash, &path)?;
+            }
+        }
+    }
+    // Versions of the libraries, of the random numbers above all.
+    println!("cargo::rerun-if-changed=../../Cargo.lock");
+    add(&mut hash, Path::new("../../Cargo.lock"))?;
+    println!("cargo::rustc-env=TERRACE_SIMULATION={:016x}", hash.0);
+    Ok(())
+}
+
+/// Names and contents, in the order of the names.
+fn add(hash: &mut Fnv, path: &Path) -> io::Result<()> {
+    hash.add(path.to_string_lossy().as_bytes());
+    if !path.is_dir() {
+        hash.add(&fs::read(path)?);
+        return Ok(());
+    }
+    let entries = fs::read_dir(path)?.map(|entry| Ok(entry?.path()));
+    let mut paths = entries.collect::<io::Result<Vec<_>>>()?;
+    paths.sort();
+    paths.iter().try_for_each(|path| add(hash, path))
+}
+
+/// FNV-1a, 64 bits; each part with its length.
+struct Fnv(u64);
+
+impl Fnv {
+    fn add(&mut self, bytes: &[u8]) {
+        let length = bytes.len() as u64;
+        for byte in length.to_le_bytes().iter().chain(bytes) {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}

@@ -37,6 +37,10 @@ pub struct Costs {
     pub shootdown_base_ns: f64,
     /// ... so much more for each of those; the interrupted one loses as much.
     pub shootdown_per_cpu_ns: f64,
+    /// Processor time of Terrace's supervisor and policy for each hint fault they are told of, ...
+    pub supervisor_fault_ns: f64,
+    /// ... and for each migration they order. What the agent does is charged apart.
+    pub supervisor_move_ns: f64,
     /// First touch of a page, without clearing it.
     pub page_fault_ns: f64,
     /// Of the kernel's ordinary migration of one page: isolate, unmap, remap, put back.

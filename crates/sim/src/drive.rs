@@ -17,7 +17,6 @@ use crate::SimError;
 use crate::direct::Layout;
 use crate::exact::Exact;
 use crate::hardware::Hardware;
-use crate::hardware::NODES;
 use crate::hardware::node_id;
 use crate::memory::Memory;
 use crate::outcome::NodeAccesses;
@@ -393,18 +392,12 @@ impl<'a> Run<'a> {
         stats.write_protect_faults = totals.write_protect_faults;
         stats.samples_lost = world.sampling.as_ref().map_or(0, |sampling| sampling.lost);
         let seconds = Nanos(world.now).as_secs_f64();
-        let fast_share = |accesses: &[crate::world::NodeCount; NODES]| {
-            let lines = |c: &crate::world::NodeCount| c.reads + c.writes;
-            let all: f64 = accesses.iter().map(lines).sum();
-            let fast = accesses.iter().zip(world.top).filter(|(_, top)| *top);
-            fast.map(|(c, _)| lines(c)).sum::<f64>() / all.max(1.0)
-        };
         let programs = setup.workload.programs.iter().enumerate();
         let programs = programs.map(|(index, program)| ProgramOutcome {
             name: program.name.clone(),
             visits: totals.visits[index],
             ops_per_s: totals.visits[index] / seconds,
-            fast_access_ratio: fast_share(&totals.accesses[index]),
+            fast_access_ratio: fast_share(world, index),
         });
         let nodes = (0..world.hardware.nodes).map(|node| {
             let sum = |f: fn(&crate::world::NodeCount) -> f64| {
@@ -442,6 +435,7 @@ impl<'a> Run<'a> {
             migration_ns: totals.migration,
             stall_ns: totals.stall,
             worker_ns: totals.workers,
+            supervisor_ns: totals.supervisor,
             writes_waited: totals.writes_waited,
             phase_changed_s: self.phase_changed_s,
             shadow_bytes_max: totals.shadow_max,
@@ -453,4 +447,13 @@ impl<'a> Run<'a> {
             quality,
         }
     }
+}
+
+/// Of a program's accesses, the share that the fast tier served.
+fn fast_share(world: &World, program: usize) -> f64 {
+    let accesses = &world.totals.accesses[program];
+    let lines = |c: &crate::world::NodeCount| c.reads + c.writes;
+    let all: f64 = accesses.iter().map(lines).sum();
+    let fast = accesses.iter().zip(world.top).filter(|(_, top)| *top);
+    fast.map(|(c, _)| lines(c)).sum::<f64>() / all.max(1.0)
 }

@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod baseline;
+mod beside;
 mod cache;
 mod calendar;
 mod contention;

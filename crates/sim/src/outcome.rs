@@ -107,6 +107,8 @@ pub struct Outcome {
     pub stall_ns: f64,
     /// Time that migration workers were busy, ns.
     pub worker_ns: f64,
+    /// Processor time that the supervisor took beside the programs, ns.
+    pub supervisor_ns: f64,
     /// Writes that waited for the copy of their page.
     pub writes_waited: f64,
     /// When a program last went on to another phase, s; none if all stayed in their first.
@@ -198,6 +200,10 @@ impl Outcome {
             "of the programs' thread time: migrating, workers included",
         ),
         (
+            "supervisor_share",
+            "of the programs' thread time: what the supervisor worked beside them",
+        ),
+        (
             "stall_share",
             "of the programs' thread time: waiting for pages that were moving",
         ),
@@ -281,6 +287,7 @@ impl Outcome {
             }
             "profiling_share" => self.profiling_ns / self.thread_ns,
             "migration_share" => (self.migration_ns + self.worker_ns) / self.thread_ns,
+            "supervisor_share" => self.supervisor_ns / self.thread_ns,
             "stall_share" => self.stall_ns / self.thread_ns,
             "inaccessible_p99_ns" if stats.inaccessible.is_empty() => return None,
             "inaccessible_p99_ns" => real(stats.inaccessible.value_at_quantile(0.99)),

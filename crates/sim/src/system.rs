@@ -67,16 +67,19 @@ const TRANSACTIONS: Movement = Movement {
     transactions: true,
     synchronous: false,
     protected: None,
+    supervised: true,
 };
 const ORDINARY: Movement = Movement {
     transactions: false,
     synchronous: false,
     protected: None,
+    supervised: false,
 };
 const IN_FAULT: Movement = Movement {
     transactions: false,
     synchronous: true,
     protected: None,
+    supervised: false,
 };
 
 /// Makes the system of a set-up.
@@ -113,6 +116,7 @@ pub(crate) fn make(setup: &Setup, hardware: &Hardware, space: &Space) -> Result<
                     threads: own.copy_threads,
                     dma: params.switch("dma", false)?,
                 }),
+                supervised: true,
                 ..ORDINARY
             };
             sample_period = Some(own.sample_period);

@@ -3,7 +3,7 @@
 //!
 //! [`World`] carries out the policy's actions as `LinuxMachine` does on Linux: orders are queued and
 //! their ends come back as events. Movers are in [`crate::mover`], the hint-fault scanner in
-//! [`crate::scanner`]. How programs run is not here: a [`Clock`] knows.
+//! [`crate::scanner`], the processors in [`crate::beside`]. How programs run is not here: a [`Clock`] knows.
 
 use std::collections::VecDeque;
 
@@ -21,6 +21,7 @@ use terrace_policy::Way;
 
 use crate::Costs;
 use crate::Setup;
+use crate::beside::Beside;
 use crate::hardware::Hardware;
 use crate::hardware::NODES;
 use crate::memory::Memory;
@@ -135,6 +136,8 @@ pub(crate) struct Totals {
     pub(crate) migration: f64,
     pub(crate) stall: f64,
     pub(crate) workers: f64,
+    /// Processor time of the supervisor, ns.
+    pub(crate) supervisor: f64,
     pub(crate) allocations_failed: u64,
     pub(crate) write_protect_faults: u64,
     /// Writes that waited for the copy of their page.
@@ -164,6 +167,8 @@ pub(crate) struct Movement {
     pub(crate) synchronous: bool,
     /// HeMem's way instead of either: writers wait for the copy.
     pub(crate) protected: Option<Copying>,
+    /// A supervisor beside the programs decides, and takes processor time for it.
+    pub(crate) supervised: bool,
 }
 
 /// The machine.
@@ -209,8 +214,7 @@ pub(crate) struct World {
     pub(crate) in_fault: Option<usize>,
     /// Inaccessible pages and until when; for the exact engine.
     pub(crate) blocked: Vec<(u32, u64)>,
-    /// `totals.workers` at the last step.
-    pub(crate) workers_before: f64,
+    pub(crate) beside: Beside,
     /// Utilisation of the nodes by programs and, as an integral over the step, by copies.
     pub(crate) busy: [f64; NODES],
     pub(crate) copying: CopyLoad,
@@ -308,7 +312,7 @@ impl World {
             hands: [0; NODES],
             in_fault: None,
             blocked: Vec::new(),
-            workers_before: 0.0,
+            beside: Beside::default(),
             busy: [0.0; NODES],
             copying: CopyLoad::default(),
             hardware,
@@ -406,33 +410,13 @@ impl World {
         of.map_or(self.now, |(_, until)| *until)
     }
 
-    /// What share of the time a thread of each socket has a processor, if migration workers were as
-    /// busy in the last `span` ns as they were.
-    pub(crate) fn processor_share(&mut self, span: f64) -> Vec<f64> {
-        let busy = (self.totals.workers - self.workers_before) / span.max(1.0);
-        self.workers_before = self.totals.workers;
-        #[expect(clippy::cast_precision_loss, reason = "a handful of sockets")]
-        let busy = busy / self.hardware.cpus.len() as f64;
-        (0..self.hardware.cpus.len())
-            .map(|socket| {
-                let on = |&(_, s): &(f64, usize)| s == socket;
-                let threads = self
-                    .threads
-                    .iter()
-                    .copied()
-                    .zip(self.sockets.iter().copied());
-                let threads: f64 = threads.filter(on).map(|(t, _)| t).sum();
-                (f64::from(self.hardware.cpus[socket]) / (threads + busy)).min(1.0)
-            })
-            .collect()
-    }
-
     /// A hint fault, at a time: charges it, tells the engine, lets the policy act.
     pub(crate) fn hint_fault(&mut self, engine: &mut Engine, unit: u32, write: bool, at: u64) {
         self.now = self.now.max(at);
         self.clear(unit, bits::ARMED);
         let program = self.program(unit);
         self.charge(program, Charge::Profiling, self.costs.hint_fault_ns);
+        self.supervise(self.costs.supervisor_fault_ns);
         let armed = u64::from(self.armed_at[unit as usize]) << 14;
         let event = Event::HintFault {
             page: self.space.page(unit),
@@ -606,6 +590,7 @@ pub(crate) fn round(ns: f64) -> u64 {
 
 impl terrace_policy::Machine for World {
     fn migrate(&mut self, now: Nanos, page: PageRef, migration: Migration, _reason: Reason) {
+        self.supervise(self.costs.supervisor_move_ns);
         if self.protected.is_some() {
             self.order_protected(now.0, page, migration);
         } else {

@@ -242,3 +242,30 @@ fn a_terabyte_in_base_pages() {
     assert!(bytes <= 8 << 30, "{bytes} bytes");
     assert!(outcome.stats.hint_faults > 1_000_000);
 }
+
+/// The supervisor's own time slows the programs where they have all processors, and only there; the
+/// kernel's own systems have none.
+#[test]
+fn a_supervisor_takes_processor_time() {
+    let rate = |system: &str, threads: u32, fault_ns: f64| {
+        let mut setup = setup(system);
+        setup.machine.sockets[0].cpus = 2;
+        setup.workload.programs[0].threads = threads;
+        setup.costs.supervisor_fault_ns = fault_ns;
+        let outcome = terrace_sim::run(&setup, &mut |_| {}).expect("fine");
+        let share = outcome.metric("supervisor_share").expect("counted");
+        (outcome.metric("mean_ops_per_s").expect("counted"), share)
+    };
+    for system in ["nomad", "tpp"] {
+        let supervised = system == "nomad";
+        let (free, none) = rate(system, 2, 0.0);
+        let (busy, share) = rate(system, 2, 100_000.0);
+        assert!(
+            none == 0.0 && (share > 0.05) == supervised,
+            "{system} {share}"
+        );
+        assert_eq!(busy < free * 0.98, supervised, "{system} {free} {busy}");
+        let (alone, idle) = (rate(system, 1, 0.0).0, rate(system, 1, 100_000.0).0);
+        assert!(idle > alone * 0.99, "{system} {alone} {idle}");
+    }
+}

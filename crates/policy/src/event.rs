@@ -25,6 +25,16 @@ pub enum Event {
         /// Captured idle time: from arming to access. Unknown where the arming was not seen.
         idle: Option<Nanos>,
     },
+    /// The tracker armed a range: every page of it that the scope takes in will fault when it is
+    /// touched next. Pages that were armed before stay as they were.
+    Armed {
+        /// The process.
+        pid: Pid,
+        /// The range.
+        range: Range,
+        /// What was armed in it.
+        scope: ScanScope,
+    },
     /// A performance-monitoring unit sampled an access that memory served (HeMem 3.1).
     Sampled {
         /// The base page.

@@ -23,6 +23,7 @@ pub use meta::Meta;
 pub use meta::State;
 pub use meta::class_idle;
 pub use meta::idle_class;
+pub(crate) use span::Armed;
 use span::CHUNK_SHIFT;
 use span::FAN;
 pub(crate) use span::Rank;
@@ -113,6 +114,25 @@ impl Process {
             self.runs.insert(next, run);
         }
         self.find(number).expect("it was just made")
+    }
+
+    fn armed(&mut self, range: Range, unit: u32) {
+        let last = (range.end.0 - 1) >> SPAN_SHIFT;
+        let first = range.start.0 >> SPAN_SHIFT;
+        let at = self.runs.partition_point(|run| run.end() <= first);
+        for run in self.runs[at..]
+            .iter_mut()
+            .take_while(|run| run.first <= last)
+        {
+            let numbers = first.max(run.first)..(last + 1).min(run.end());
+            for number in numbers {
+                let start = number << SPAN_SHIFT;
+                let from = range.start.0.max(start) - start;
+                let to = range.end.0.min(start + (1 << SPAN_SHIFT)) - start;
+                let index = usize::try_from(number - run.first).expect("an index of the run");
+                run.spans[index].arm(from..to, unit);
+            }
+        }
     }
 
     fn forget(&mut self, range: Range) {
@@ -288,6 +308,37 @@ impl Pages {
             })
     }
 
+    /// The tracker armed a range of a process, its pages on fast nodes too. Where no page is known
+    /// nothing is noted.
+    pub fn armed(&mut self, pid: Pid, range: Range, now: Nanos) {
+        if range.bytes() == 0 {
+            return;
+        }
+        if let Ok(at) = self.find(pid) {
+            self.processes[at].armed(range, meta::unit_of(now));
+        }
+    }
+
+    /// When a chunk was armed.
+    pub(crate) fn armed_at(&self, place: Place) -> Armed {
+        let run = &self.processes[place.process as usize].runs[place.run as usize];
+        run.spans[place.span as usize].armed(place.chunk as usize)
+    }
+
+    /// When the chunk of a page was armed.
+    pub(crate) fn armed_of(&self, page: PageRef) -> Armed {
+        let found = self.find(page.pid).ok().and_then(|at| {
+            let process = &self.processes[at];
+            let (run, span) = process.find(span_of(page.addr))?;
+            let chunk = match page.size {
+                terrace_core::PageSize::Giant1G => 0,
+                _ => (page.addr.0 >> CHUNK_SHIFT) as usize % FAN,
+            };
+            Some(process.runs[run].spans[span].armed(chunk))
+        });
+        found.unwrap_or_default()
+    }
+
     /// Forgets a range: every page that overlaps it.
     pub fn forget(&mut self, pid: Pid, range: Range) {
         if range.bytes() == 0 {
@@ -319,14 +370,32 @@ impl Rank {
         meta::unit_start(self.oldest)
     }
 
-    /// No page has a colder class of idle time.
+    /// No page of known idle time has a colder class.
     pub(crate) const fn coldest(&self) -> u8 {
         self.coldest
+    }
+
+    /// Whether the idle time of some page may be unknown.
+    pub(crate) const fn unknown(&self) -> bool {
+        self.unknown
     }
 
     /// Whether some page may have a shadow.
     pub(crate) const fn shadow(&self) -> bool {
         self.shadow
+    }
+}
+
+impl Armed {
+    /// The last arming at least so long ago that what was touched since then is known; time 0 if
+    /// there was none.
+    pub(crate) fn settled(self, now: Nanos, hold: Nanos) -> Nanos {
+        let last = meta::unit_start(self.last);
+        if now.since(last) >= hold {
+            last
+        } else {
+            meta::unit_start(self.before)
+        }
     }
 }
 

@@ -23,6 +23,7 @@ use terrace_policy::Action;
 use terrace_policy::Event;
 use terrace_policy::Migration;
 use terrace_policy::Policy;
+use terrace_policy::ScanScope;
 use terrace_policy::Verdict;
 use terrace_policy::nomad::Nomad;
 use terrace_policy::nomad::Params;
@@ -60,6 +61,9 @@ struct Machine {
     ordered: Vec<(PageRef, Migration)>,
     fast_pages: u64,
     strict: bool,
+    /// The scanner leaves fast pages out, whatever it is asked for.
+    blind: bool,
+    scope: Option<ScanScope>,
     promotions: u64,
     demotions: u64,
 }
@@ -90,6 +94,9 @@ impl Machine {
     /// Takes the policy's orders; panics on one that makes no sense.
     fn take_orders(&mut self, policy: &mut Nomad, limit: usize) {
         while let Some(action) = policy.poll_action() {
+            if let Action::Scan { scope, .. } = action {
+                self.scope = Some(scope);
+            }
             let Action::Migrate {
                 page, migration, ..
             } = action
@@ -149,6 +156,19 @@ impl Machine {
                     verdict,
                 },
             );
+        }
+    }
+
+    /// The scanner passes over all memory.
+    fn arm(&self, policy: &mut Nomad, now: Nanos) {
+        let pages = self.node.len() as u64;
+        let range = Range {
+            start: page(0).addr,
+            end: page(pages).addr,
+        };
+        if let (Some(scope), false) = (self.scope, self.blind) {
+            let pid = Pid(1);
+            policy.observe(now, &Event::Armed { pid, range, scope });
         }
     }
 
@@ -213,6 +233,9 @@ fn drive(script: &[(u16, bool, u8, u8)], verdicts: &[u8]) -> (Vec<Action>, u64) 
             );
             machine.finish(&mut policy, now, &mut verdicts);
         }
+        if step % 61 == 60 {
+            machine.arm(&mut policy, now);
+        }
         if step % 97 == 96 {
             let range = Range {
                 start: Addr(u64::from(n) * PAGE),
@@ -257,6 +280,7 @@ fn play(
         for n in cold.clone() {
             machine.fault(policy, begin, n, false, 900);
         }
+        machine.arm(policy, begin);
         for tick in 0..50 {
             let now = begin + Nanos::from_millis(20 * tick);
             policy.observe(
@@ -318,6 +342,18 @@ fn a_moved_hot_set_displaces_the_old_one_when_the_tier_is_full() {
         .filter(|n| machine.node[&page(*n)] == FAST)
         .count();
     assert!(fast > 950, "only {fast} of 1000 hot pages on the fast node");
+}
+
+/// The kernel's scanner leaves out what the thread that runs it does not use, and comes late. Fast
+/// pages that were never armed do not fault; that is no sign of their being cold.
+#[test]
+fn pages_that_were_not_armed_are_not_taken_for_cold() {
+    let mut policy = Nomad::new(Params::default(), tiers(4096));
+    let mut machine = Machine::new(4096, 12_000);
+    play(&mut machine, &mut policy, 6, 0..4090, 0..0);
+    machine.blind = true;
+    play(&mut machine, &mut policy, 60, 6000..7000, 0..0);
+    assert_eq!(machine.demotions, 0);
 }
 
 #[test]

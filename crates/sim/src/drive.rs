@@ -254,7 +254,7 @@ impl<'a> Run<'a> {
             self.world.protected_step(self.clock.as_mut());
         }
         if self.world.scan_next() <= now {
-            self.world.scan_step();
+            self.world.scan_step(&mut self.engine);
         }
         self.clock.sync(&mut self.world);
         if now >= self.memory_due {

@@ -6,7 +6,12 @@
 //! at least [`crate::Costs::scan_floor_ns`]; so a pass over much memory takes longer than asked. Work
 //! and shootdown are charged to the program. A page that is marked still keeps its first time.
 
+use std::ops::Range;
+
+use terrace_core::Addr;
 use terrace_core::Nanos;
+use terrace_policy::Engine;
+use terrace_policy::Event;
 use terrace_policy::ScanScope;
 
 use crate::world::By;
@@ -75,20 +80,35 @@ impl World {
             .unwrap_or(u64::MAX)
     }
 
-    /// Marks the chunks that are due.
-    pub(crate) fn scan_step(&mut self) {
+    /// Marks the chunks that are due, and tells the policy.
+    pub(crate) fn scan_step(&mut self, engine: &mut Engine) {
         for program in 0..self.scanners.len() {
             if self.scanners[program].next <= self.now {
-                self.scan_chunk(program);
+                let units = self.scan_chunk(program);
+                if let (Some(scope), false) = (self.scope, units.is_empty()) {
+                    let (first, last) =
+                        (self.space.page(units.start), self.space.page(units.end - 1));
+                    let event = Event::Armed {
+                        pid: first.pid,
+                        range: terrace_core::Range {
+                            start: first.addr,
+                            end: Addr(last.addr.0 + last.size.bytes()),
+                        },
+                        scope,
+                    };
+                    engine.observe(Nanos(self.now), &event);
+                }
             }
         }
     }
 
-    fn scan_chunk(&mut self, program: usize) {
+    /// Gives the units it has looked at.
+    fn scan_chunk(&mut self, program: usize) -> Range<u32> {
         let units = self.space.program_units(program);
         let count = units.end - units.start;
         let all = self.scope == Some(ScanScope::All);
         let mut cursor = self.scanners[program].cursor;
+        let start = units.start + cursor;
         let (mut marked, mut looked) = (0_u64, 0_u64);
         let (limit, look_limit) = (self.costs.scan_bytes, self.costs.scan_bytes * 8);
         let stamp = u32::try_from(self.now >> 14).unwrap_or(u32::MAX);
@@ -134,5 +154,6 @@ impl World {
         let scanner = &mut self.scanners[program];
         scanner.cursor = if cursor >= count { 0 } else { cursor };
         scanner.next = Nanos(now + scanner.interval).0;
+        start..units.start + cursor
     }
 }

@@ -17,6 +17,7 @@ use terrace_core::Range;
 use terrace_core::Tiers;
 use terrace_policy::Evidence;
 use terrace_policy::ScanScope;
+use terrace_sys::clock;
 use terrace_track::EmulatedPmu;
 use terrace_track::EmulatedPmuConfig;
 use terrace_track::HintFaultTracker;
@@ -103,6 +104,8 @@ pub struct Tracking {
     samples: bool,
     /// What the policy last asked to scan.
     scan: Option<(ScanScope, Nanos)>,
+    /// Since when the scanner marks fast pages, too.
+    all_since: Option<Nanos>,
     paused: bool,
 }
 
@@ -132,6 +135,7 @@ pub fn open(
                     source,
                     samples: evidence != Evidence::HintFaults,
                     scan: None,
+                    all_since: None,
                     paused: false,
                 };
                 let stand_in = tracking.begin();
@@ -285,6 +289,9 @@ impl Tracking {
     /// Arms pages, where hint faults are the source.
     pub fn scan(&mut self, scope: ScanScope, period: Nanos) {
         self.scan = Some((scope, period));
+        if scope == ScanScope::Slow {
+            self.all_since = None;
+        }
         if self.paused {
             return;
         }
@@ -292,7 +299,17 @@ impl Tracking {
             && let Err(error) = scanner.apply(scope, period)
         {
             tracing::warn!("Scan rate not changed: {error:#}");
+            return;
         }
+        if scope == ScanScope::All && self.all_since.is_none() {
+            self.all_since = Some(clock::now());
+        }
+    }
+
+    /// Since when what is scanned is all pages, and not only slow ones. None while it is not.
+    #[must_use]
+    pub const fn all_since(&self) -> Option<Nanos> {
+        self.all_since
     }
 
     /// Stops looking, or goes on.

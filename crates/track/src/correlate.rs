@@ -69,7 +69,7 @@ impl Correlator {
         match record {
             Record::Scan { pid, range, time } => {
                 self.scan(pid, range, time);
-                None
+                Some(TrackEvent::Scanned { pid, range, time })
             }
             Record::Fault(fault) => Some(TrackEvent::HintFault(self.fault(&fault))),
             Record::Fork {
@@ -199,7 +199,15 @@ mod tests {
     #[test]
     fn fault_gets_the_scan_of_its_own_process() {
         let mut c = Correlator::new(Limits::default());
-        assert_eq!(c.observe(scan(1, 0, CHUNK, 10)), None);
+        let scanned = TrackEvent::Scanned {
+            pid: Pid(1),
+            range: Range {
+                start: Addr(0),
+                end: Addr(CHUNK),
+            },
+            time: Nanos(10),
+        };
+        assert_eq!(c.observe(scan(1, 0, CHUNK, 10)), Some(scanned));
         c.observe(scan(2, 0, CHUNK, 20));
         let h = hint(&mut c, fault(1, 0x1234, 1, 35));
         assert_eq!(h.addr, Addr(0x1000));

@@ -7,6 +7,7 @@ use terrace_core::NodeId;
 use terrace_core::PageRef;
 use terrace_core::PageSize;
 use terrace_core::Pid;
+use terrace_core::Range;
 
 /// An access to a page that the kernel's scanner had marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +96,15 @@ impl Sample {
 pub enum TrackEvent {
     /// A hint fault.
     HintFault(HintFault),
+    /// The scanner begins to mark a range of a tracked process.
+    Scanned {
+        /// The process.
+        pid: Pid,
+        /// What is marked, as far as the scanner's mode takes it in.
+        range: Range,
+        /// When, before the first page is marked.
+        time: Nanos,
+    },
     /// A sampled access.
     Sample(Sample),
     /// A tracked process has a child, which is tracked from now on.

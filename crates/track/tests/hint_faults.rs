@@ -200,7 +200,7 @@ fn check_children(tracker: &mut HintFaultTracker) {
             TrackEvent::Forked { parent, child, .. } => forks.push((parent, child)),
             TrackEvent::Execed { pid, .. } => execs.push(pid),
             TrackEvent::Exited { pid, .. } => exits.push(pid),
-            TrackEvent::HintFault(_) | TrackEvent::Sample(_) => {}
+            TrackEvent::HintFault(_) | TrackEvent::Scanned { .. } | TrackEvent::Sample(_) => {}
         };
         tracker.poll(Duration::from_millis(10), sink).unwrap();
     }

@@ -116,7 +116,9 @@ impl Seen {
                 TrackEvent::Forked { parent, child, .. } => self.forked.push((parent, child)),
                 TrackEvent::Execed { pid, .. } => self.execed.push(pid),
                 TrackEvent::Exited { pid, .. } => self.exited.push(pid),
-                TrackEvent::HintFault(_) => unreachable!("no PMU makes one"),
+                TrackEvent::HintFault(_) | TrackEvent::Scanned { .. } => {
+                    unreachable!("no PMU makes one")
+                }
             };
             tracker.poll(Duration::from_millis(10), sink).unwrap();
         }

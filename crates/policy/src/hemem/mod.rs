@@ -360,7 +360,10 @@ impl Policy for Hemem {
                 self.pool.sample(node, memory);
             }
             // HeMem's one source of accesses are samples; it keeps no shadows.
-            Event::HintFault { .. } | Event::Probed { .. } | Event::ShadowLost { .. } => {}
+            Event::HintFault { .. }
+            | Event::Armed { .. }
+            | Event::Probed { .. }
+            | Event::ShadowLost { .. } => {}
         }
     }
 

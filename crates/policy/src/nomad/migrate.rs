@@ -127,7 +127,7 @@ impl Nomad {
 
     fn coldest(&mut self, now: Nanos, on: NodeId) -> Option<(PageRef, Nanos)> {
         let pass = Pass {
-            start: self.scan.armed_since(),
+            hold: self.scan.shortest(),
             period: self.scan.period(),
         };
         self.victims.coldest(now, pass, &mut self.pages, on)

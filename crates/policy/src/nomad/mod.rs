@@ -38,6 +38,7 @@ use crate::Policy;
 use crate::event::Action;
 use crate::event::Event;
 use crate::event::Reason;
+use crate::event::ScanScope;
 use crate::pages::Meta;
 use crate::pages::Pages;
 use crate::pages::State;
@@ -154,6 +155,7 @@ impl Nomad {
     fn control_scan(&mut self, now: Nanos) {
         let contended = self.contended && !self.pending.is_empty();
         let view = PassView {
+            learned: self.fast_armed(now),
             full: self.contended,
             contended,
             scarce: self.scarce,
@@ -170,6 +172,32 @@ impl Nomad {
             self.scarce = false;
             self.actions.push_back(action);
         }
+    }
+
+    /// Whether all fast pages known have been armed since the scan control asked for it, and so long
+    /// ago that those in use have faulted. The tracker is late at times and leaves ranges out: a few
+    /// chunks are not waited for.
+    fn fast_armed(&self, now: Nanos) -> bool {
+        let Some(since) = self.scan.asked_since(now) else {
+            return false;
+        };
+        let (mut armed, mut chunks) = (0, 0);
+        for node in self
+            .tiers
+            .nodes()
+            .iter()
+            .filter(|n| self.tiers.is_top(n.id))
+        {
+            for (place, _) in self.pages.ranks(node.id) {
+                let settled = self
+                    .pages
+                    .armed_at(place)
+                    .settled(now, self.scan.shortest());
+                armed += usize::from(settled > since);
+                chunks += 1;
+            }
+        }
+        armed * 16 >= chunks * 15
     }
 
     /// What the tracker needs for one pass over the memory that is known.
@@ -250,11 +278,11 @@ impl Policy for Nomad {
                     m.node().is_some() || refused
                 };
                 if !self.pages.get(page).is_some_and(skip) {
-                    let touched = self.scan.found_at(now);
+                    self.scan.found(now);
                     self.pages.update(page, |meta| {
                         meta.set_node(node);
                         meta.set_retries(0);
-                        meta.touch(touched);
+                        meta.touch(now);
                     });
                 }
             }
@@ -269,6 +297,11 @@ impl Policy for Nomad {
                     meta.set_shadow(false);
                     meta.set_written(true);
                     meta.touch(now);
+                }
+            }
+            Event::Armed { pid, range, scope } => {
+                if scope == ScanScope::All {
+                    self.pages.armed(pid, range, now);
                 }
             }
             Event::Unmapped { pid, range } => self.pages.forget(pid, range),

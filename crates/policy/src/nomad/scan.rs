@@ -6,11 +6,11 @@
 //! few are, and is short again when many are.
 //!
 //! Fast pages are armed only to learn which of them are cold, which matters while the fast tier is
-//! full: for two passes, from the first on where it is full at the start. What was not touched in all
-//! that time is cold; it stays armed, so that it is known to be cold until it faults. Two, since a
-//! pass may come late: the kernel takes up a shorter period after the pause of the longer one.
-//! Learning starts again when no page is left that is cold enough, the later the less the last time
-//! was worth.
+//! full: until the tracker says that all have been armed and a pass went by since then. What was not
+//! touched by then is cold; it stays armed, so that it is known to be cold until it faults. That is
+//! asked of the tracker, not counted in passes: the kernel takes up a shorter period late, and leaves
+//! out what the running thread doesn't use. Learning starts again when no page is left that is cold
+//! enough, the later the less the last time was worth.
 
 use terrace_core::Nanos;
 
@@ -20,6 +20,8 @@ use crate::event::ScanScope;
 /// A promotion is worth so many hint faults: a page comes back to the slow tier's latency at each
 /// access, its fault to the kernel once.
 const FAULTS_FOR_PROMOTION: u64 = 32;
+/// Learning ends after so many passes whatever was armed: some memory never is.
+const LEARNING_PASSES: u64 = 8;
 
 /// Decides scope and period of the scan.
 #[derive(Debug)]
@@ -34,10 +36,10 @@ pub struct ScanControl {
     learn_after: Nanos,
     learn_next: Nanos,
     learn_pause: Nanos,
-    learned: Option<Nanos>,
+    found: Nanos,
+    learned: bool,
     promoted_since: u64,
     pass_start: Nanos,
-    last_pass: Nanos,
     promoted: u64,
     faults: u64,
     changed: bool,
@@ -46,6 +48,8 @@ pub struct ScanControl {
 /// What the last pass showed.
 #[derive(Debug, Clone, Copy)]
 pub struct PassView {
+    /// Whether all fast pages have been armed since [`ScanControl::asked_since`], and a while ago.
+    pub learned: bool,
     /// Whether the fast tier has no room.
     pub full: bool,
     /// Whether the fast tier has no room for what waits.
@@ -75,10 +79,10 @@ impl ScanControl {
             learn_after: Nanos::ZERO,
             learn_next: Nanos::ZERO,
             learn_pause: Nanos::ZERO,
-            learned: None,
+            found: Nanos::ZERO,
+            learned: false,
             promoted_since: 0,
             pass_start: Nanos::ZERO,
-            last_pass: Nanos::ZERO,
             promoted: 0,
             faults: 0,
             changed: true,
@@ -96,28 +100,26 @@ impl ScanControl {
         self.floor = floor;
     }
 
-    /// Since when at the latest a page has been armed that was not referenced since.
+    /// While learning: since when fast pages are to have been armed. None before a pass is over:
+    /// there is nothing to see yet.
     #[must_use]
-    pub fn armed_since(&self) -> Nanos {
-        self.learned.unwrap_or(self.last_pass)
+    pub fn asked_since(&self, now: Nanos) -> Option<Nanos> {
+        let pass = now.since(self.learn_since) >= self.shortest();
+        (self.learning() && pass).then(|| self.learn_since.max(self.found))
     }
 
-    /// A page was found now, not by a reference: when it is taken to have been touched last. Found
-    /// before the second pass it will be armed in it like those that were known.
-    #[must_use]
-    pub fn found_at(&self, now: Nanos) -> Nanos {
-        let second = Nanos(self.learn_since.0 + self.learn_after.0) + self.shortest();
-        if self.learning() && now < second {
-            Nanos(self.learn_since.0.saturating_sub(1))
-        } else {
-            now
+    /// A page was found now, not by a reference. What the first look at a program finds is learned
+    /// with the rest: it must be armed once more if it was before.
+    pub fn found(&mut self, now: Nanos) {
+        if self.learning() && now.since(self.learn_since) < self.shortest() {
+            self.found = now;
         }
     }
 
     /// Whether fast pages have been armed long enough that an old last reference means a cold page.
     #[must_use]
     pub const fn ages_known(&self) -> bool {
-        self.learned.is_some()
+        self.learned
     }
 
     /// Whether fast pages are armed, too.
@@ -126,7 +128,9 @@ impl ScanControl {
         self.scope == ScanScope::All
     }
 
-    fn shortest(&self) -> Nanos {
+    /// The shortest that a pass can be.
+    #[must_use]
+    pub fn shortest(&self) -> Nanos {
         self.min.max(self.floor)
     }
 
@@ -150,12 +154,11 @@ impl ScanControl {
                 self.learn(now);
             }
         }
-        let lasts = Nanos(self.learn_after.0 + 2 * self.shortest().0);
-        if self.learning() && now.since(self.learn_since) >= lasts {
+        let lasts = Nanos(self.learn_after.0 + LEARNING_PASSES * self.shortest().0);
+        if self.learning() && (view.learned || now.since(self.learn_since) >= lasts) {
             self.learned(now, view);
         }
         if now.since(self.pass_start) >= self.period() {
-            self.last_pass = self.pass_start;
             self.pass_start = now;
             self.pass_ended(now, view);
         }
@@ -175,7 +178,7 @@ impl ScanControl {
     }
 
     fn learned(&mut self, now: Nanos, view: PassView) {
-        self.learned = Some(self.learn_since);
+        self.learned = true;
         self.scope = ScanScope::Slow;
         self.period = self.learn_after;
         self.changed = true;
@@ -200,10 +203,12 @@ impl ScanControl {
         } else {
             (self.faults / FAULTS_FOR_PROMOTION).max(16).min(view.worth)
         };
-        let busy =
-            self.learning() || self.promoted > worth || (view.pending > 0 && !view.contended);
+        let busy = self.promoted > worth || (view.pending > 0 && !view.contended);
         self.promoted = 0;
         self.faults = 0;
+        if self.learning() {
+            return;
+        }
         let period = if view.futile || !busy {
             Nanos((self.period().0 * 2).min(self.max.0)).max(self.min)
         } else {
@@ -221,6 +226,7 @@ mod tests {
     use super::*;
 
     const QUIET: PassView = PassView {
+        learned: false,
         full: false,
         contended: false,
         scarce: false,
@@ -265,12 +271,13 @@ mod tests {
             ..QUIET
         };
         for second in 1..100 {
-            let _ = scan.tick(Nanos::from_secs(second), busy);
-            assert_eq!(scan.armed_since(), Nanos::ZERO);
+            assert_eq!(
+                scan.tick(Nanos::from_secs(second), busy).is_some(),
+                second == 1
+            );
         }
-        let _ = scan.tick(Nanos::from_secs(101), busy);
-        let _ = scan.tick(Nanos::from_secs(202), busy);
-        assert_eq!(scan.armed_since(), Nanos::from_secs(101));
+        let _ = scan.tick(Nanos::from_secs(101), QUIET);
+        assert_eq!(scan.period(), Nanos::from_secs(100));
     }
 
     const FULL: PassView = PassView {
@@ -293,17 +300,34 @@ mod tests {
         assert_eq!(run(&mut scan, 0..1, QUIET), 0);
         assert_eq!(run(&mut scan, 1..4, FULL), 3);
         assert!(!scan.ages_known());
-        assert_eq!(run(&mut scan, 4..5, FULL), 0);
+        let learned = PassView {
+            learned: true,
+            ..FULL
+        };
+        assert_eq!(run(&mut scan, 4..100, learned), 0, "there are cold pages");
         assert!(scan.ages_known());
-        assert_eq!(scan.armed_since(), Nanos::from_secs(1));
-        assert_eq!(run(&mut scan, 5..100, FULL), 0, "there are cold pages");
         let scarce = PassView {
             scarce: true,
             ..FULL
         };
-        // Of each learning the two passes, and up to 8 s for the first to begin; pauses grow to 8 s.
+        // Nothing is ever armed: each learning takes its 8 passes and the pass before, pauses grow to 8 s.
         let armed = run(&mut scan, 100..200, scarce);
-        assert!((20..=70).contains(&armed), "{armed}");
+        assert!((40..=90).contains(&armed), "{armed}");
+    }
+
+    #[test]
+    fn learning_asks_for_what_is_found_at_its_start_too() {
+        let mut scan = ScanControl::new(Nanos::from_secs(1), Nanos::from_secs(8));
+        let full = PassView {
+            full: true,
+            ..QUIET
+        };
+        assert!(scan.tick(Nanos::from_secs(5), full).is_some());
+        assert_eq!(scan.asked_since(Nanos::from_millis(5_900)), None);
+        scan.found(Nanos::from_millis(5_400));
+        scan.found(Nanos::from_millis(7_000));
+        let asked = scan.asked_since(Nanos::from_millis(7_000));
+        assert_eq!(asked, Some(Nanos::from_millis(5_400)));
     }
 
     #[test]
@@ -317,7 +341,11 @@ mod tests {
         assert_eq!(run(&mut scan, 0..30, full), 30);
         assert!(!scan.ages_known());
         // Nothing waits for room after that: which fast pages are cold doesn't matter.
-        assert_eq!(run(&mut scan, 30..60, full), 0);
+        let learned = PassView {
+            learned: true,
+            ..full
+        };
+        assert_eq!(run(&mut scan, 30..60, learned), 0);
         assert!(scan.ages_known());
     }
 }

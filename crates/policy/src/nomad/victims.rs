@@ -3,9 +3,9 @@
 //!
 //! The paper takes them from the tail of the kernel's inactive list. User space has no such list; it
 //! has each page's hint faults. A page that is armed once a pass faults once a pass, however hot it
-//! is; so the time since its last fault says little until a whole pass lies in it, and then the page
-//! was armed and not touched. Before that, the idle time that the fault captured is what is known
-//! ([`idle`]).
+//! is; so the time since its last fault says little, until the page was armed after it and not
+//! touched for some time ([`Pages::armed`] says when, chunk by chunk). Before that, the idle time that
+//! the fault captured is what is known ([`idle`]).
 //!
 //! Order: the coldest first, to the class of idle time; of equally cold pages those with a shadow
 //! first, since they cost no copy (3.2); the rest always in the same order, which is not promised.
@@ -23,6 +23,7 @@ use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::PageRef;
 
+use crate::pages::Armed;
 use crate::pages::Meta;
 use crate::pages::Pages;
 use crate::pages::Place;
@@ -31,21 +32,31 @@ use crate::pages::State;
 use crate::pages::class_idle;
 use crate::pages::idle_class;
 
-/// The last complete pass over fast pages.
+/// How the tracker arms.
 #[derive(Debug, Clone, Copy)]
 pub struct Pass {
-    /// When it began.
-    pub start: Nanos,
+    /// A page that was armed so long ago, and not touched since, is not in use.
+    pub hold: Nanos,
     /// How long a pass takes now.
     pub period: Nanos,
 }
 
-/// How long a page has been idle. What was last touched before the last complete pass began has been
-/// armed since and not touched: on the average for half of that time. Of others the idle time that
-/// their last fault captured is known.
-#[must_use]
-pub fn idle(meta: &Meta, now: Nanos, pass: Pass) -> Nanos {
-    idle_of(meta.last_ref(), meta.idle_class, now, pass)
+/// How long a page has been idle. What was armed after it was last touched, and was not touched
+/// since, has been idle for half of the time since that touch on the average. Of others the idle time that their last
+/// fault captured is known. Of what has never faulted nothing is: it is taken for a little colder
+/// than a page in use.
+pub(crate) fn idle(meta: &Meta, armed: Armed, now: Nanos, pass: Pass) -> Nanos {
+    let captured = match meta.idle_class {
+        u8::MAX => pass.unknown(),
+        class => class_idle(class),
+    };
+    idle_of(meta.last_ref(), captured, armed, now, pass)
+}
+
+impl Pass {
+    const fn unknown(self) -> Nanos {
+        Nanos(self.hold.0 * 2)
+    }
 }
 
 /// Pages of a list.
@@ -60,9 +71,8 @@ fn key(idle: Nanos, shadow: bool) -> usize {
     usize::from(idle_class(Some(idle))) * 2 + usize::from(shadow)
 }
 
-fn idle_of(last_ref: Nanos, class: u8, now: Nanos, pass: Pass) -> Nanos {
-    let captured = class_idle(class);
-    if last_ref < pass.start {
+fn idle_of(last_ref: Nanos, captured: Nanos, armed: Armed, now: Nanos, pass: Pass) -> Nanos {
+    if last_ref < armed.settled(now, pass.hold) {
         Nanos(now.since(last_ref).0 / 2).max(captured)
     } else {
         captured
@@ -150,7 +160,7 @@ impl List {
                         && m.node() == Some(self.node)
                         && m.last_ref() <= made =>
                 {
-                    return Some((page, idle(m, now, pass)));
+                    return Some((page, idle(m, pages.armed_of(page), now, pass)));
                 }
                 _ => self.queue.pop_front(),
             };
@@ -161,11 +171,15 @@ impl List {
     fn search(&mut self, now: Nanos, pass: Pass, pages: &mut Pages) {
         self.made = Some(now);
         self.queue.clear();
-        let bound = |rank: &Rank| {
-            key(
-                idle_of(rank.oldest(), rank.coldest(), now, pass),
-                rank.shadow(),
-            )
+        let bound = |rank: &Rank, armed: Armed| {
+            let known = class_idle(rank.coldest());
+            let captured = if rank.unknown() {
+                known.max(pass.unknown())
+            } else {
+                known
+            };
+            let idle = idle_of(rank.oldest(), captured, armed, now, pass);
+            key(idle, rank.shadow())
         };
         let (mut chunks, beyond) = coldest_chunks(pages, self.node, bound);
         chunks.sort_by_key(|(bound, _)| std::cmp::Reverse(*bound));
@@ -182,15 +196,16 @@ impl List {
             if certain >= ENOUGH {
                 break;
             }
+            let armed = pages.armed_at(*place);
             let rank = pages.look(*place, self.node, |meta| {
                 if meta.state == State::Idle {
-                    let key = key(idle(meta, now, pass), meta.shadow());
+                    let key = key(idle(meta, armed, now, pass), meta.shadow());
                     found[key] += 1;
                     certain += usize::from(key >= level);
                 }
             });
             looked += 1;
-            *bound_then = bound(&rank);
+            *bound_then = bound(&rank, armed);
         }
         let next = chunks.get(looked).map(|(bound, _)| *bound).or(beyond);
         chunks.truncate(looked);
@@ -215,9 +230,10 @@ impl List {
     ) {
         let mut found = Vec::new();
         for (_, place) in chunks.iter().filter(|(bound, _)| *bound >= floor) {
+            let armed = pages.armed_at(*place);
             for (page, meta) in pages.chunk(*place) {
                 if meta.state == State::Idle && meta.node() == Some(self.node) {
-                    let key = key(idle(meta, now, pass), meta.shadow());
+                    let key = key(idle(meta, armed, now, pass), meta.shadow());
                     if key >= floor {
                         found.push((std::cmp::Reverse(key), page));
                     }
@@ -235,11 +251,11 @@ impl List {
 fn coldest_chunks(
     pages: &Pages,
     node: NodeId,
-    bound: impl Fn(&Rank) -> usize,
+    bound: impl Fn(&Rank, Armed) -> usize,
 ) -> (Vec<(usize, Place)>, Option<usize>) {
     let mut counts = [0_usize; KEYS];
-    for (_, rank) in pages.ranks(node) {
-        counts[bound(rank)] += 1;
+    for (place, rank) in pages.ranks(node) {
+        counts[bound(rank, pages.armed_at(place))] += 1;
     }
     let mut floor = KEYS;
     let mut room = LOOKS;
@@ -251,7 +267,7 @@ fn coldest_chunks(
     let mut of_floor = LOOKS - above;
     let mut chunks = Vec::new();
     for (place, rank) in pages.ranks(node) {
-        let bound = bound(rank);
+        let bound = bound(rank, pages.armed_at(place));
         if bound > floor {
             chunks.push((bound, place));
         } else if bound == floor && of_floor > 0 {

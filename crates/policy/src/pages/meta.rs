@@ -69,12 +69,8 @@ impl Meta {
     }
 
     /// Notes an access.
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "2^56 ns are 2.2 years, see above"
-    )]
     pub const fn touch(&mut self, now: Nanos) {
-        self.last_ref = (now.0 >> TIME_SHIFT) as u32;
+        self.last_ref = unit_of(now);
     }
 
     /// Where the page is, if known.
@@ -152,6 +148,14 @@ impl Meta {
 
 pub(super) const fn unit_start(unit: u32) -> Nanos {
     Nanos((unit as u64) << TIME_SHIFT)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "2^56 ns are 2.2 years, see above"
+)]
+pub(super) const fn unit_of(time: Nanos) -> u32 {
+    (time.0 >> TIME_SHIFT) as u32
 }
 
 pub(super) fn node_byte(node: NodeId) -> u8 {

@@ -26,8 +26,10 @@ type Block = Box<[Meta; FAN]>;
 pub(crate) struct Rank {
     /// No page was last referenced earlier than that, in units of [`Meta`]'s time.
     pub(super) oldest: u32,
-    /// No page has a colder class of idle time.
+    /// No page of known idle time has a colder class.
     pub(super) coldest: u8,
+    /// Whether the idle time of some page may be unknown.
+    pub(super) unknown: bool,
     /// Whether some page may have a shadow.
     pub(super) shadow: bool,
     /// Whether there may be pages at all.
@@ -38,16 +40,29 @@ impl Rank {
     const EMPTY: Self = Self {
         oldest: u32::MAX,
         coldest: 0,
+        unknown: false,
         shadow: false,
         any: false,
     };
 
     fn take_in(&mut self, meta: &Meta) {
         self.oldest = self.oldest.min(meta.last_ref);
-        self.coldest = self.coldest.max(meta.idle_class);
+        if meta.idle_class == u8::MAX {
+            self.unknown = true;
+        } else {
+            self.coldest = self.coldest.max(meta.idle_class);
+        }
         self.shadow |= meta.shadow();
         self.any = true;
     }
+}
+
+/// When the tracker armed a chunk's pages, those on fast nodes too: the last two times, 0 if never.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Armed {
+    /// In units of [`Meta`]'s time.
+    pub(super) last: u32,
+    pub(super) before: u32,
 }
 
 /// See the module.
@@ -56,6 +71,7 @@ pub(super) struct Span {
     giant: Meta,
     huge: Option<Block>,
     ranks: Vec<Option<Box<[Rank; FAN]>>>,
+    armed: Option<Box<[Armed; FAN]>>,
     base: [Option<Block>; FAN],
 }
 
@@ -73,6 +89,7 @@ impl Span {
             giant: Meta::UNKNOWN,
             huge: None,
             ranks: Vec::new(),
+            armed: None,
             base: [const { None }; FAN],
         })
     }
@@ -148,6 +165,27 @@ impl Span {
             self.ranks.resize_with(node + 1, || None);
         }
         self.ranks[node].get_or_insert_with(|| Box::new([Rank::EMPTY; FAN]))
+    }
+
+    /// The chunks of a range of offsets were armed. A part of a chunk counts as the whole: the rest
+    /// of it is armed before or right after.
+    pub(super) fn arm(&mut self, range: std::ops::Range<u64>, unit: u32) {
+        let armed = self
+            .armed
+            .get_or_insert_with(|| Box::new([Armed::default(); FAN]));
+        for armed in &mut armed[part(range.start, CHUNK_SHIFT)..=part(range.end - 1, CHUNK_SHIFT)] {
+            if armed.last != unit {
+                armed.before = armed.last;
+                armed.last = unit;
+            }
+        }
+    }
+
+    /// When a chunk was armed.
+    pub(super) fn armed(&self, chunk: usize) -> Armed {
+        self.armed
+            .as_ref()
+            .map_or_else(Armed::default, |armed| armed[chunk])
     }
 
     /// The entry of the page or, if a larger page is known there, of that.
@@ -251,6 +289,7 @@ impl Span {
         let blocks = self.base.iter().flatten().count() + usize::from(self.huge.is_some());
         let ranks = self.ranks.iter().flatten().count() * size_of::<[Rank; FAN]>();
         let list = self.ranks.capacity() * size_of::<Option<Box<[Rank; FAN]>>>();
-        size_of::<Self>() + blocks * size_of::<[Meta; FAN]>() + ranks + list
+        let armed = self.armed.iter().count() * size_of::<[Armed; FAN]>();
+        size_of::<Self>() + blocks * size_of::<[Meta; FAN]>() + ranks + armed + list
     }
 }

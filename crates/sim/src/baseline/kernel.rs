@@ -337,6 +337,7 @@ impl Policy for Kernel {
                 }
             }
             Event::Resident { .. }
+            | Event::Armed { .. }
             | Event::Sampled { .. }
             | Event::Mapped { .. }
             | Event::Priority { .. }

@@ -9,6 +9,7 @@ use terrace_core::Pid;
 use terrace_move::agent::AgentLink;
 use terrace_move::agent::Terms;
 use terrace_policy::Event;
+use terrace_policy::ScanScope;
 use terrace_proto::Notice;
 use terrace_proto::Report;
 use terrace_sys::process::Stat;
@@ -53,6 +54,7 @@ impl Session {
             return;
         };
         let as_samples = tracking.samples();
+        let all_since = tracking.all_since();
         let events = tracking.poll().unwrap_or_else(|error| {
             tracing::warn!("Tracker {}: {error}", tracking.name());
             Vec::new()
@@ -64,6 +66,12 @@ impl Session {
                     batch.push(&stand_in(&fault), &self.blocks);
                 }
                 TrackEvent::HintFault(fault) => self.hint_fault(now, &fault),
+                TrackEvent::Scanned { pid, range, time } => {
+                    let all = all_since.is_some_and(|since| since <= time);
+                    let scope = if all { ScanScope::All } else { ScanScope::Slow };
+                    self.engine
+                        .observe(now, &Event::Armed { pid, range, scope });
+                }
                 TrackEvent::Sample(sample) => batch.push(&sample, &self.blocks),
                 TrackEvent::Forked { child, .. } => {
                     self.managed.insert(child);

@@ -398,7 +398,9 @@ mod tests {
                 TrackEvent::Execed { pid, .. } => format!("exec {pid}"),
                 TrackEvent::Exited { pid, .. } => format!("exit {pid}"),
                 TrackEvent::Sample(s) => format!("sample {}", s.pid),
-                TrackEvent::HintFault(_) => unreachable!("no PMU makes one"),
+                TrackEvent::HintFault(_) | TrackEvent::Scanned { .. } => {
+                    unreachable!("no PMU makes one")
+                }
             })
             .collect();
         assert_eq!(names, ["fork 7 9", "exec 9", "sample 9", "exit 9"]);

@@ -5,12 +5,20 @@ use proptest::prelude::*;
 use terrace_core::Addr;
 use terrace_core::PageSize;
 use terrace_core::Pid;
+use terrace_core::Range;
 
 use super::*;
 
 const NODE: NodeId = NodeId(0);
 const OTHER: NodeId = NodeId(1);
-const PERIOD: Nanos = Nanos::from_secs(1);
+const PASS: Pass = Pass {
+    hold: Nanos::from_secs(1),
+    period: Nanos::from_secs(1),
+};
+const EVERYTHING: Range = Range {
+    start: Addr(0),
+    end: Addr(1 << 40),
+};
 
 /// Chunk after chunk, `per_chunk` pages of each.
 fn page(chunk: u64, n: u64) -> PageRef {
@@ -21,23 +29,26 @@ fn page(chunk: u64, n: u64) -> PageRef {
     }
 }
 
-fn keys(pages: &Pages, on: NodeId, now: Nanos, pass: Pass) -> Vec<usize> {
+fn keys(pages: &Pages, on: NodeId, now: Nanos) -> Vec<usize> {
     let mut keys: Vec<usize> = pages
         .iter()
         .filter(|(_, m)| m.state == State::Idle && m.node() == Some(on))
-        .map(|(_, m)| key(idle(m, now, pass), m.shadow()))
+        .map(|(page, m)| key(idle(m, pages.armed_of(page), now, PASS), m.shadow()))
         .collect();
     keys.sort_unstable_by(|a, b| b.cmp(a));
     keys
 }
 
 /// Everything the list gives without a new search.
-fn drain(victims: &mut Victims, pages: &mut Pages, now: Nanos, pass: Pass) -> Vec<usize> {
+fn drain(victims: &mut Victims, pages: &mut Pages, now: Nanos) -> Vec<usize> {
     let mut keys = Vec::new();
-    while let Some((page, _)) = victims.coldest(now, pass, pages, NODE) {
+    while let Some((page, _)) = victims.coldest(now, PASS, pages, NODE) {
         let meta = pages.get(page).unwrap();
         assert_eq!((meta.node(), meta.state), (Some(NODE), State::Idle));
-        keys.push(key(idle(meta, now, pass), meta.shadow()));
+        keys.push(key(
+            idle(meta, pages.armed_of(page), now, PASS),
+            meta.shadow(),
+        ));
         victims.take();
     }
     keys
@@ -50,6 +61,7 @@ proptest! {
     fn is_the_head_of_all_sorted(
         made in prop::collection::vec((0_u64..40, 0_u64..512, 0_u64..30_000, any::<u8>(), 0_u8..16), 1..400),
         later in prop::collection::vec((0_u64..40, 0_u64..512, 0_u64..30_000, any::<u8>(), 0_u8..16), 0..400),
+        arms in prop::collection::vec((0_u64..40, 1_u64..40, 0_u64..5_000), 0..8),
     ) {
         let mut pages = Pages::default();
         let mut victims = Victims::default();
@@ -64,9 +76,14 @@ proptest! {
                     meta.idle_class = class;
                 });
             }
-            let pass = Pass { start: Nanos(now.0 - PERIOD.0), period: PERIOD };
-            let want = keys(&pages, NODE, now, pass);
-            let got = drain(&mut victims, &mut pages, now, pass);
+            let mut arms = arms.clone();
+            arms.sort_by_key(|(_, _, ago)| std::cmp::Reverse(*ago));
+            for (chunk, count, ago) in arms {
+                let range = Range { start: page(chunk, 0).addr, end: page(chunk + count, 0).addr };
+                pages.armed(Pid(7), range, Nanos(now.0 - Nanos::from_millis(ago).0));
+            }
+            let want = keys(&pages, NODE, now);
+            let got = drain(&mut victims, &mut pages, now);
             prop_assert_eq!(got, &want[..want.len().min(ENOUGH)]);
             now = now + Nanos::from_secs(10);
         }
@@ -94,15 +111,12 @@ fn bounded_work_gives_no_wrong_page() {
         }
     }
     let mut now = Nanos::from_secs(101);
-    let pass = Pass {
-        start: Nanos::from_secs(50),
-        period: PERIOD,
-    };
+    pages.armed(Pid(7), EVERYTHING, Nanos::from_secs(50));
     let mut victims = Victims::default();
     let mut searches = 0;
     let first = loop {
         searches += 1;
-        if let Some((page, _)) = victims.coldest(now, pass, &mut pages, NODE) {
+        if let Some((page, _)) = victims.coldest(now, PASS, &mut pages, NODE) {
             break page;
         }
         assert!(searches < 10, "nothing found");
@@ -111,7 +125,7 @@ fn bounded_work_gives_no_wrong_page() {
     assert_eq!(searches, 3);
     assert_eq!(first, page(chunks - 1, 2));
     // Then, in order, the rest of them.
-    let keys = drain(&mut victims, &mut pages, now, pass);
+    let keys = drain(&mut victims, &mut pages, now);
     assert!(keys.is_sorted_by(|a, b| a >= b));
 }
 
@@ -127,19 +141,16 @@ fn two_fast_nodes_have_a_list_each() {
         }
     }
     let now = Nanos::from_secs(60);
-    let pass = Pass {
-        start: Nanos::from_secs(50),
-        period: PERIOD,
-    };
+    pages.armed(Pid(7), EVERYTHING, Nanos::from_secs(50));
     let mut victims = Victims::default();
     for n in 0..8 {
         for (chunk, node) in [(0, NODE), (1, OTHER)] {
-            let found = victims.coldest(now, pass, &mut pages, node);
+            let found = victims.coldest(now, PASS, &mut pages, node);
             assert_eq!(found.map(|(page, _)| page), Some(page(chunk, n)));
             victims.take();
         }
     }
-    assert_eq!(victims.coldest(now, pass, &mut pages, NODE), None);
+    assert_eq!(victims.coldest(now, PASS, &mut pages, NODE), None);
 }
 
 #[test]
@@ -159,13 +170,10 @@ fn pages_of_all_sizes_are_found() {
         });
     }
     let now = Nanos::from_secs(60);
-    let pass = Pass {
-        start: Nanos::from_secs(50),
-        period: PERIOD,
-    };
+    pages.armed(Pid(7), EVERYTHING, Nanos::from_secs(50));
     let mut victims = Victims::default();
     let found: Vec<PageSize> = std::iter::from_fn(|| {
-        let (page, _) = victims.coldest(now, pass, &mut pages, NODE)?;
+        let (page, _) = victims.coldest(now, PASS, &mut pages, NODE)?;
         victims.take();
         Some(page.size)
     })

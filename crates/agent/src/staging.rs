@@ -131,11 +131,17 @@ impl Agent {
         let (start, count) = self.state.lock().frames.take_staging(size, node, want)?;
         let bytes = size.bytes();
         let all: Vec<u64> = (0..count).map(|n| start + n * bytes).collect();
-        let populated = arena::populate(start, count * bytes);
+        let (populated, touched) = match size {
+            PageSize::Base4K => (arena::populate(start, count * bytes), all.len()),
+            _ => (Ok(()), self.populate_huge(&all, node)),
+        };
         let statuses = move_pages::query(Target::Own, &all).unwrap_or_default();
         let mut good = Vec::new();
         let mut state = self.state.lock();
-        for (at, addr) in all.iter().enumerate() {
+        for addr in &all[touched..] {
+            state.frames.give_empty(size, *addr);
+        }
+        for (at, addr) in all.iter().enumerate().take(touched) {
             let status = statuses.get(at).copied();
             let whole =
                 size == PageSize::Base4K || self.pagemap.kind(*addr).is_ok_and(|kind| kind.huge);
@@ -153,6 +159,21 @@ impl Agent {
             return Err(populated.err().unwrap_or(Errno::NOMEM));
         }
         Ok(good)
+    }
+
+    /// Takes in a huge page at each address, up to the first where the node has none; how many were
+    /// touched. By their first bytes: where no huge page is to be had, the kernel would fill all of
+    /// the range with base pages, to no end.
+    fn populate_huge(&self, addrs: &[u64], node: NodeId) -> usize {
+        let got = |addr: u64| {
+            let there = arena::populate(addr, PageSize::Base4K.bytes());
+            there.is_ok()
+                && self.pagemap.kind(addr).is_ok_and(|kind| kind.huge)
+                && move_pages::query(Target::Own, &[addr])
+                    .is_ok_and(|on| on == [PageStatus::On(node)])
+        };
+        let good = addrs.iter().take_while(|addr| got(**addr)).count();
+        addrs.len().min(good + 1)
     }
 
     /// Gives back what a batch did not use.

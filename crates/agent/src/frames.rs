@@ -30,8 +30,10 @@ use crate::memory::size_index;
 
 /// Frames kept for reuse, by size.
 const POOL_MAX: [usize; 2] = [256, 2];
-/// Frames that wait to be dropped together.
-const BURY_AT: usize = 64;
+/// Frames that wait to be dropped together, by size: the more, the more are neighbours.
+const BURY_AT: [usize; 2] = [192, 64];
+/// So many of them may go one by one at a time, which takes a TLB shootdown each.
+const BURY_ALONE: usize = 64;
 /// Neighbours among them that are dropped where they are.
 const BURY_IN_PLACE: usize = 3;
 /// Bytes made usable at a time.
@@ -280,16 +282,18 @@ impl Frames {
         size: PageSize,
         slots: impl IntoIterator<Item = u64>,
     ) {
-        let sized = self.sized(size);
+        let (sized, most) = (self.sized(size), BURY_AT[size_index(size)]);
         sized.dead.extend(slots);
-        if sized.dead.len() >= BURY_AT {
-            self.bury_dead(uffd, size);
+        if sized.dead.len() >= most {
+            self.bury_dead(uffd, size, most - BURY_ALONE);
         }
     }
 
-    fn bury_dead(&mut self, uffd: &Uffd, size: PageSize) {
+    /// Drops dead frames, neighbours together; so many that have no neighbours may stay.
+    fn bury_dead(&mut self, uffd: &Uffd, size: PageSize, stay: usize) {
         let mut dead = std::mem::take(&mut self.sized(size).dead);
         dead.sort_unstable();
+        let mut alone = Vec::new();
         for run in dead.chunk_by(|one, next| *next == one + size.bytes()) {
             // Taken out for a moment a range reports no events: its pages go all at once, with one
             // TLB shootdown, where a move takes one for each.
@@ -297,9 +301,12 @@ impl Frames {
             if whole && self.sized(size).discard_slots(uffd, run) {
                 continue;
             }
-            for addr in run {
-                self.drop_frame(size, *addr);
-            }
+            alone.extend_from_slice(run);
+        }
+        let gone = alone.split_off(alone.len().min(stay));
+        self.sized(size).dead = alone;
+        for addr in gone {
+            self.drop_frame(size, addr);
         }
     }
 
@@ -343,7 +350,7 @@ impl Frames {
             for addr in surplus {
                 self.drop_frame(size, addr);
             }
-            self.bury_dead(uffd, size);
+            self.bury_dead(uffd, size, keep);
             self.sized(size).empty_trash();
         }
     }

@@ -193,13 +193,17 @@ impl AgentLink {
         }
     }
 
-    /// Takes all reports that are there.
+    /// Forgets that the agent rang; call before taking the reports.
+    pub fn silence(&self) {
+        self.wake_us.silence();
+    }
+
+    /// Takes all reports that are there. Not all of them make the agent ring.
     ///
     /// # Errors
     ///
     /// Where the agent said something unknown; the connection is of no use then.
     pub fn reports_each(&mut self, mut each: impl FnMut(Report)) -> Result<(), DecodeError> {
-        self.wake_us.silence();
         let Some(ring) = self.reports() else {
             return Ok(());
         };

@@ -7,6 +7,7 @@
 //! node afterwards. An order for 2 MiB means all memory of that range, huge or base pages.
 
 use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -32,6 +33,9 @@ use terrace_sys::move_pages::Target;
 pub const CALL_MAX: Duration = Duration::from_millis(20);
 const BATCH_MIN: usize = 8;
 const BATCH_MAX: usize = 512;
+/// Pages in use that one call takes at most. A call has a price of its own, some five times a
+/// page's, which more would not lower by much.
+const IN_USE_MAX: usize = 64;
 
 /// One page to move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +46,8 @@ pub struct Order {
     pub page: PageRef,
     /// Where to.
     pub to: NodeId,
+    /// The program is using the page: it waits for the rest of the call, so few go at a time.
+    pub in_use: bool,
 }
 
 impl Order {
@@ -65,7 +71,8 @@ pub struct Done {
 /// The mover. Dropping it ends the thread after the batch at hand.
 #[derive(Debug)]
 pub struct OrdinaryMover {
-    orders: Option<mpsc::Sender<Order>>,
+    orders: Option<mpsc::Sender<Vec<Order>>>,
+    queued: Vec<Order>,
     done: mpsc::Receiver<Done>,
     bell: Arc<EventFd>,
     thread: Option<thread::JoinHandle<()>>,
@@ -87,17 +94,25 @@ impl OrdinaryMover {
             .spawn(move || work(&incoming, &outgoing, &ring))?;
         Ok(Self {
             orders: Some(orders),
+            queued: Vec::new(),
             done,
             bell,
             thread: Some(thread),
         })
     }
 
-    /// Queues an order.
-    pub fn submit(&self, order: Order) {
-        if let Some(orders) = &self.orders {
+    /// Queues an order. [`Self::flush`] sends what is queued.
+    pub fn submit(&mut self, order: Order) {
+        self.queued.push(order);
+    }
+
+    /// Sends what was queued, together: orders sent one by one would be calls of one page.
+    pub fn flush(&mut self) {
+        if let Some(orders) = &self.orders
+            && !self.queued.is_empty()
+        {
             // The thread lives as long as this sender.
-            let _ = orders.send(order);
+            let _ = orders.send(std::mem::take(&mut self.queued));
         }
     }
 
@@ -129,31 +144,47 @@ impl Drop for OrdinaryMover {
     }
 }
 
-fn work(orders: &mpsc::Receiver<Order>, done: &mpsc::Sender<Done>, bell: &EventFd) {
+fn work(orders: &mpsc::Receiver<Vec<Order>>, done: &mpsc::Sender<Done>, bell: &EventFd) {
     let mut batch_max = 64;
+    let mut waiting = VecDeque::new();
     while let Ok(first) = orders.recv() {
-        let mut groups: BTreeMap<(Pid, NodeId), Vec<Order>> = BTreeMap::new();
-        let (mut next, mut pages) = (Some(first), 0);
-        while let Some(order) = next {
-            pages += order.base_pages();
-            groups
-                .entry((order.page.pid, order.to))
-                .or_default()
-                .push(order);
-            next = (pages < batch_max)
-                .then(|| orders.try_recv().ok())
-                .flatten();
-        }
-        for ((pid, to), group) in groups {
-            let start = Instant::now();
-            let pages: usize = group.iter().map(Order::base_pages).sum();
-            for end in move_batch(pid, to, &group) {
-                let _ = done.send(end);
+        waiting.extend(first);
+        while !waiting.is_empty() {
+            orders.try_iter().for_each(|more| waiting.extend(more));
+            for ((pid, to), group) in groups(&mut waiting, batch_max) {
+                let most = if group.iter().any(|order| order.in_use) {
+                    IN_USE_MAX
+                } else {
+                    BATCH_MAX
+                };
+                for orders in group.chunks(most) {
+                    let start = Instant::now();
+                    let pages: usize = orders.iter().map(Order::base_pages).sum();
+                    for end in move_batch(pid, to, orders) {
+                        let _ = done.send(end);
+                    }
+                    bell.ring();
+                    batch_max = adapt(batch_max, pages, start.elapsed());
+                }
             }
-            bell.ring();
-            batch_max = adapt(batch_max, pages, start.elapsed());
         }
     }
+}
+
+/// The oldest orders, up to so many base pages, by what one call can do.
+fn groups(waiting: &mut VecDeque<Order>, batch_max: usize) -> BTreeMap<(Pid, NodeId), Vec<Order>> {
+    let mut groups: BTreeMap<(Pid, NodeId), Vec<Order>> = BTreeMap::new();
+    let mut pages = 0;
+    while pages < batch_max
+        && let Some(order) = waiting.pop_front()
+    {
+        pages += order.base_pages();
+        groups
+            .entry((order.page.pid, order.to))
+            .or_default()
+            .push(order);
+    }
+    groups
 }
 
 fn adapt(batch_max: usize, moved: usize, took: Duration) -> usize {
@@ -289,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_range_of_base_pages_is_one_order() {
-        let mover = OrdinaryMover::start().expect("a thread");
+        let mut mover = OrdinaryMover::start().expect("a thread");
         let memory = vec![3_u8; 4 << 20];
         let start = (memory.as_ptr().addr() as u64).next_multiple_of(2 << 20);
         let page = PageRef {
@@ -301,7 +332,9 @@ mod tests {
             seq: 1,
             page,
             to: NodeId(0),
+            in_use: false,
         });
+        mover.flush();
         let until = Instant::now() + Duration::from_secs(60);
         let done = loop {
             match mover.poll() {
@@ -317,7 +350,7 @@ mod tests {
 
     #[test]
     fn every_order_ends_once_with_its_own_outcome() {
-        let mover = OrdinaryMover::start().expect("a thread");
+        let mut mover = OrdinaryMover::start().expect("a thread");
         let here = vec![7_u8; 3 * 4096];
         let first = (here.as_ptr().addr() as u64).next_multiple_of(4096);
         let pid = Pid(std::process::id());
@@ -332,8 +365,10 @@ mod tests {
                 seq,
                 page,
                 to: NodeId(0),
+                in_use: seq > 1,
             });
         }
+        mover.flush();
         let mut ends = BTreeMap::new();
         let until = Instant::now() + Duration::from_secs(10);
         while ends.len() < addresses.len() && Instant::now() < until {

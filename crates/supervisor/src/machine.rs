@@ -88,8 +88,9 @@ impl LinuxMachine {
         self.seq
     }
 
-    /// Sends what was queued to the agents.
+    /// Sends what was queued to the movers.
     pub fn flush(&mut self) {
+        self.ordinary.flush();
         for link in self.links.values_mut() {
             link.flush();
         }
@@ -101,16 +102,24 @@ impl LinuxMachine {
             .is_some_and(|link| link.can_transact() && link.submit(command))
     }
 
-    /// Whether the agent shall copy a page that has no shadow. Nobody waits for a cold page, and the
-    /// kernel moves many of them with one TLB shootdown where a transaction takes one for each; so
-    /// it does not, unless asked for transactions throughout. The kernel has the same way for base
-    /// pages as Nomad's has (3.2).
-    fn copies_demoted(&self, page: PageRef) -> bool {
+    /// Whether the agent shall copy the page to its new node, or the kernel. Without a shadow a
+    /// transaction of a base page has a TLB shootdown of its own for nothing, where the kernel
+    /// takes one for all pages of a call; it has the same way for cold pages in Nomad (3.2). With
+    /// [`Commit::Wait`] the agent copies what is promoted, as writes shall wait and reads not.
+    fn agent_copies(&self, page: PageRef, migration: Migration) -> bool {
+        let commit = self.links.get(&page.pid).map(AgentLink::commit);
+        let keeps = matches!(
+            migration,
+            Migration::Promote {
+                keep_shadow: true,
+                ..
+            }
+        );
+        let promotes = matches!(migration, Migration::Promote { .. });
         page.size != PageSize::Base4K
-            || self
-                .links
-                .get(&page.pid)
-                .is_some_and(|link| link.commit() == Commit::Transaction)
+            || keeps
+            || commit == Some(Commit::Transaction)
+            || commit == Some(Commit::Wait) && promotes
     }
 
     fn by_ordinary(&mut self, seq: u64, page: PageRef, migration: Migration) {
@@ -126,6 +135,7 @@ impl LinuxMachine {
             seq,
             page,
             to: migration.target(),
+            in_use: matches!(migration, Migration::Promote { .. }),
         });
     }
 
@@ -138,10 +148,12 @@ impl LinuxMachine {
         }
         let order = self.outstanding.remove(&end.seq)?;
         let by_transaction = order.way == Way::Transaction;
-        let refused = matches!(
-            end.outcome,
-            Outcome::NotManaged | Outcome::Unavailable | Outcome::Busy | Outcome::NoShadow
-        );
+        let refused = match end.outcome {
+            Outcome::NotManaged | Outcome::Unavailable | Outcome::Busy | Outcome::NoShadow => true,
+            // No huge page is free there. The kernel makes one or moves its parts.
+            Outcome::NoMemory => order.page.size == PageSize::Huge2M,
+            _ => false,
+        };
         if by_transaction && refused {
             self.by_ordinary(end.seq, order.page, order.migration);
             return None;
@@ -209,25 +221,35 @@ fn verdict(migration: Migration, way: Way, outcome: Outcome) -> Verdict {
 impl Machine for LinuxMachine {
     fn migrate(&mut self, _now: Nanos, page: PageRef, migration: Migration, _reason: Reason) {
         let seq = self.next();
-        let op = match migration {
-            Migration::Promote { to, keep_shadow } => Op::Promote {
-                node: to,
-                keep_shadow,
-            },
-            Migration::Demote { to } => Op::Demote {
-                node: to,
-                copy: self.copies_demoted(page),
-            },
+        let copies = self.agent_copies(page, migration);
+        let (op, by_agent) = match migration {
+            Migration::Promote { to, keep_shadow } => (
+                Op::Promote {
+                    node: to,
+                    keep_shadow,
+                },
+                copies,
+            ),
+            // It may have a shadow; where it has none, the agent says so.
+            Migration::Demote { to } => (
+                Op::Demote {
+                    node: to,
+                    copy: copies,
+                },
+                true,
+            ),
         };
-        if self.send(
-            page.pid,
-            &Command {
-                seq,
-                op,
-                addr: page.addr,
-                size: page.size,
-            },
-        ) {
+        let by_agent = by_agent
+            && self.send(
+                page.pid,
+                &Command {
+                    seq,
+                    op,
+                    addr: page.addr,
+                    size: page.size,
+                },
+            );
+        if by_agent {
             self.outstanding.insert(
                 seq,
                 Outstanding {

@@ -34,6 +34,7 @@ use terrace_sys::memory_blocks::MemoryBlocks;
 use terrace_sys::process::PidFd;
 use terrace_sys::process::Signal;
 use terrace_sys::topology::memory::MemoryReader;
+use terrace_track::TrackEvent;
 
 use crate::control;
 use crate::control::Control;
@@ -51,8 +52,9 @@ use crate::report::Status;
 use crate::tracking;
 use crate::tracking::Tracking;
 
-/// Reads of the tracker are at most this far apart. Faults carry their own times, so nothing but
-/// the age of a decision depends on it.
+/// Reads of the tracker are this far apart, unless much waits to be read; for samples, at most.
+/// Faults carry their own times, so nothing but the age of a decision depends on it, and many at a
+/// time are cheaper: neighbours share what has to be looked up.
 const TRACK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How a run ended.
@@ -90,6 +92,9 @@ struct Session {
     managed: BTreeSet<Pid>,
     started: Nanos,
     memory_due: Nanos,
+    track_due: Nanos,
+    /// What the tracker said; empty between two rounds.
+    events: Vec<TrackEvent>,
     agents_cpu: Agents,
 }
 
@@ -149,11 +154,20 @@ impl Signals {
     }
 }
 
-/// What the waiting found ready.
-#[derive(Debug, Default, Clone, Copy)]
+/// What the waiting found ready. What is not is not asked: a question to the kernel costs as much
+/// as the handling of a hint fault, and there are thousands of rounds.
+#[derive(Debug, Clone)]
 struct Ready {
     ended: bool,
     signalled: bool,
+    asked: bool,
+    moved: bool,
+    tracked: bool,
+    connecting: bool,
+    /// Agents that rang.
+    reporting: Vec<Pid>,
+    /// Agents that have gone.
+    leaving: Vec<Pid>,
 }
 
 impl Session {
@@ -201,6 +215,8 @@ impl Session {
             managed: BTreeSet::new(),
             started: now,
             memory_due: now,
+            track_due: now,
+            events: Vec::new(),
             agents_cpu: Agents::default(),
             options,
             setting,
@@ -273,10 +289,11 @@ impl Session {
 
     fn wait_loop(&mut self, signals: &Signals, process: &PidFd) -> anyhow::Result<()> {
         let mut signalled = false;
+        let mut ready = self.wait(Nanos::ZERO, signals, process.as_fd())?;
         loop {
             let now = clock::now();
-            let deadline = self.work(now);
-            let ready = self.wait(deadline.since(now), signals, process.as_fd())?;
+            let deadline = self.work(now, &ready);
+            ready = self.wait(deadline.since(now), signals, process.as_fd())?;
             if self
                 .members
                 .as_mut()
@@ -303,13 +320,32 @@ impl Session {
     }
 
     /// One round: events in, actions out. Gives the time of the next one at the latest.
-    fn work(&mut self, now: Nanos) -> Nanos {
+    fn work(&mut self, now: Nanos, ready: &Ready) -> Nanos {
         self.sample_memory(now);
-        self.track(now);
+        let samples = self.tracking.as_ref().is_some_and(Tracking::samples);
+        if samples || ready.tracked || now >= self.track_due {
+            self.track_due = now + Nanos::from(TRACK_INTERVAL);
+            self.track(now);
+        }
         self.look_at_mappings(now);
+        if ready.moved {
+            self.machine.ordinary.silence();
+        }
+        for pid in &ready.reporting {
+            if let Some(link) = self.machine.links.get(pid) {
+                link.silence();
+            }
+        }
         self.take_reports(now);
-        self.take_connections(now);
-        self.serve();
+        if ready.connecting {
+            self.take_connections(now);
+        }
+        for pid in &ready.leaving {
+            self.drop_dead_link(now, *pid);
+        }
+        if ready.asked {
+            self.serve();
+        }
         if self.inventory.active() {
             let (tiers, engine) = (&self.setting.tiers, &mut self.engine);
             self.inventory.step(
@@ -328,9 +364,7 @@ impl Session {
             tracking.scan(scope, period);
         }
         let busy = self.inventory.active();
-        let next = deadline
-            .min(self.memory_due)
-            .min(now + Nanos::from(TRACK_INTERVAL));
+        let next = deadline.min(self.memory_due).min(self.track_due);
         if busy { now } else { next }
     }
 
@@ -343,6 +377,7 @@ impl Session {
         for pid in pids {
             self.machine.forget(now, pid, &mut self.engine);
         }
+        self.machine.flush();
         while self.machine.in_flight() > 0 && clock::now() < until {
             std::thread::sleep(Duration::from_millis(1));
             self.take_reports(clock::now());
@@ -361,13 +396,12 @@ impl Session {
             PollFd::new(&self.control.listener, PollFlags::IN),
             PollFd::from_borrowed_fd(self.machine.ordinary.fd(), PollFlags::IN),
         ];
-        fds.extend(
-            self.tracking
-                .as_ref()
-                .and_then(Tracking::fd)
-                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
-        );
+        let fixed = fds.len();
+        let tracker = self.tracking.as_ref().and_then(Tracking::fd);
+        fds.extend(tracker.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let tracked = fixed..fds.len();
         fds.extend(self.socket.as_ref().map(|s| PollFd::new(s, PollFlags::IN)));
+        let connecting = tracked.end..fds.len();
         for link in self.machine.links.values() {
             fds.push(PollFd::from_borrowed_fd(link.report_fd(), PollFlags::IN));
             fds.push(PollFd::from_borrowed_fd(link.socket_fd(), PollFlags::RDHUP));
@@ -378,9 +412,21 @@ impl Session {
             Err(error) => return Err(error).context("Cannot wait for events"),
         }
         let hit = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        let (mut reporting, mut leaving) = (Vec::new(), Vec::new());
+        let links = fds[connecting.end..].chunks_exact(2);
+        for (pid, fds) in self.machine.links.keys().zip(links) {
+            reporting.extend(hit(&fds[0]).then_some(*pid));
+            leaving.extend(hit(&fds[1]).then_some(*pid));
+        }
         Ok(Ready {
             ended: hit(&fds[0]),
             signalled: hit(&fds[1]),
+            asked: hit(&fds[2]),
+            moved: hit(&fds[3]),
+            tracked: fds[tracked].iter().any(hit),
+            connecting: fds[connecting].iter().any(hit),
+            reporting,
+            leaving,
         })
     }
 }

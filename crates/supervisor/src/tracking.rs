@@ -91,7 +91,7 @@ pub fn candidates(evidence: Evidence, asked: &[Choice]) -> Option<Vec<Choice>> {
 
 #[derive(Debug)]
 enum Source {
-    HintFaults(HintFaultTracker, Scanner),
+    HintFaults(Box<HintFaultTracker>, Scanner),
     Pmu(PmuTracker),
     EmulatedPmu(EmulatedPmu),
 }
@@ -198,7 +198,7 @@ fn open_hint_faults(tiers: &Tiers) -> anyhow::Result<Source> {
     let mut config = HintFaultTrackerConfig::default();
     config.source.ring_bytes = footprint::ring_bytes(tiers, config.source.ring_bytes);
     let tracker = HintFaultTracker::open(config)?;
-    Ok(Source::HintFaults(tracker, Scanner::open()?))
+    Ok(Source::HintFaults(Box::new(tracker), Scanner::open()?))
 }
 
 impl Tracking {
@@ -213,7 +213,7 @@ impl Tracking {
 
     fn tracker(&self) -> &dyn Tracker {
         match &self.source {
-            Source::HintFaults(tracker, _) => tracker,
+            Source::HintFaults(tracker, _) => tracker.as_ref(),
             Source::Pmu(tracker) => tracker,
             Source::EmulatedPmu(tracker) => tracker,
         }
@@ -221,7 +221,7 @@ impl Tracking {
 
     fn tracker_mut(&mut self) -> &mut dyn Tracker {
         match &mut self.source {
-            Source::HintFaults(tracker, _) => tracker,
+            Source::HintFaults(tracker, _) => tracker.as_mut(),
             Source::Pmu(tracker) => tracker,
             Source::EmulatedPmu(tracker) => tracker,
         }
@@ -248,16 +248,14 @@ impl Tracking {
         self.tracker_mut().add(pid, follow)
     }
 
-    /// All that is there now.
+    /// All that is there now, into `events`.
     ///
     /// # Errors
     ///
     /// Where the source is broken.
-    pub fn poll(&mut self) -> Result<Vec<TrackEvent>, TrackError> {
-        let mut events = Vec::new();
+    pub fn poll(&mut self, events: &mut Vec<TrackEvent>) -> Result<(), TrackError> {
         self.tracker_mut()
-            .poll(Duration::ZERO, &mut |event| events.push(event))?;
-        Ok(events)
+            .poll(Duration::ZERO, &mut |event| events.push(event))
     }
 
     /// Readable when there is much to read, if the source has such a descriptor.

@@ -70,7 +70,8 @@ pub trait Tracker {
     fn remove(&mut self, pid: Pid) -> Result<(), TrackError>;
 
     /// Waits until much is there or `timeout` is over, then hands out all there is, in the order
-    /// in which the source saw it.
+    /// in which the source saw it; accesses that came between two events of another kind are in
+    /// the order of time only where they are to the same page.
     ///
     /// # Errors
     ///

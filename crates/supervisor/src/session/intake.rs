@@ -22,6 +22,9 @@ use super::samples::Batch;
 use crate::machine::End;
 use crate::memory;
 
+/// Events that the buffer for them keeps room for.
+const EVENTS_KEPT: usize = 4096;
+
 impl Session {
     pub(super) fn sample_memory(&mut self, now: Nanos) {
         if now < self.memory_due {
@@ -55,12 +58,12 @@ impl Session {
         };
         let as_samples = tracking.samples();
         let all_since = tracking.all_since();
-        let events = tracking.poll().unwrap_or_else(|error| {
+        let mut events = std::mem::take(&mut self.events);
+        if let Err(error) = tracking.poll(&mut events) {
             tracing::warn!("Tracker {}: {error}", tracking.name());
-            Vec::new()
-        });
+        }
         let mut batch = Batch::default();
-        for event in events {
+        for event in events.drain(..) {
             match event {
                 TrackEvent::HintFault(fault) if as_samples => {
                     batch.push(&stand_in(&fault), &self.blocks);
@@ -92,6 +95,9 @@ impl Session {
         for event in batch.finish() {
             self.engine.observe(now, &event);
         }
+        // Its memory is used again: new memory each time would be cleared by the kernel first.
+        events.shrink_to(EVENTS_KEPT);
+        self.events = events;
     }
 
     fn hint_fault(&mut self, now: Nanos, fault: &HintFault) {
@@ -127,8 +133,8 @@ impl Session {
         self.gone(now, pid);
     }
 
+    /// All that movers have to say.
     pub(super) fn take_reports(&mut self, now: Nanos) {
-        self.machine.ordinary.silence();
         while let Some(done) = self.machine.ordinary.poll() {
             let end = End {
                 seq: done.seq,
@@ -139,18 +145,23 @@ impl Session {
         }
         let pids: Vec<Pid> = self.machine.links.keys().copied().collect();
         for pid in pids {
-            let mut reports = Vec::new();
-            let Some(link) = self.machine.links.get_mut(&pid) else {
-                continue;
-            };
-            if let Err(error) = link.reports_each(|report| reports.push(report)) {
-                tracing::warn!("Agent of process {pid}: {error}; going on without it");
-                self.machine.forget(now, pid, &mut self.engine);
-                continue;
-            }
-            for report in reports {
-                self.take_report(now, pid, report);
-            }
+            self.take_reports_of(now, pid);
+        }
+    }
+
+    /// What an agent has to say.
+    fn take_reports_of(&mut self, now: Nanos, pid: Pid) {
+        let mut reports = Vec::new();
+        let Some(link) = self.machine.links.get_mut(&pid) else {
+            return;
+        };
+        if let Err(error) = link.reports_each(|report| reports.push(report)) {
+            tracing::warn!("Agent of process {pid}: {error}; going on without it");
+            self.machine.forget(now, pid, &mut self.engine);
+            return;
+        }
+        for report in reports {
+            self.take_report(now, pid, report);
         }
     }
 
@@ -221,10 +232,6 @@ impl Session {
                 Err(error) => tracing::warn!("{error:#}"),
             }
         }
-        let pids: Vec<Pid> = self.machine.links.keys().copied().collect();
-        for pid in pids {
-            self.drop_dead_link(now, pid);
-        }
     }
 
     fn connected(&mut self, now: Nanos, link: AgentLink) {
@@ -270,7 +277,7 @@ impl Session {
             .any(|pid| self.managed.contains(&pid))
     }
 
-    fn drop_dead_link(&mut self, now: Nanos, pid: Pid) {
+    pub(super) fn drop_dead_link(&mut self, now: Nanos, pid: Pid) {
         if self.machine.links.get(&pid).is_some_and(AgentLink::is_gone) {
             self.machine.forget(now, pid, &mut self.engine);
         }

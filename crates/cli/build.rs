@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hashes the sources that a simulation's result depends on, as `TERRACE_SIMULATION`: kept results of
-//! another simulator are not this one's (`src/parallel.rs`). A change elsewhere in the program leaves
-//! them valid.
+//! Hashes the sources that a simulation's result depends on: kept results of another simulator are not
+//! this one's (`src/parallel.rs`). `TERRACE_SIMULATION` is of all but the presets' own folders, which
+//! have `TERRACE_PRESET_<NAME>` and which nothing else uses. A change elsewhere in the program leaves kept
+//! results valid.
 
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::path::PathBuf;
 
 /// What decides a result, from the drawing of a visit to the figure made of the outcome.
 const SOURCES: [&str; 6] = ["core", "policy", "workload", "config", "sim", "claims"];
 
+/// Presets, each in a folder of its own below `policy/src`.
+const PRESETS: [&str; 2] = ["nomad", "hemem"];
+
 fn main() -> io::Result<()> {
-    let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
+    let mut hash = Fnv::EMPTY;
     for part in SOURCES {
         for below in ["src", "costs", "Cargo.toml"] {
             let path = Path::new("..").join(part).join(below);
@@ -25,7 +30,17 @@ fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=../../Cargo.lock");
     add(&mut hash, Path::new("../../Cargo.lock"))?;
     println!("cargo::rustc-env=TERRACE_SIMULATION={:016x}", hash.0);
+    for preset in PRESETS {
+        let mut hash = Fnv::EMPTY;
+        add(&mut hash, &folder(preset))?;
+        let name = preset.to_uppercase();
+        println!("cargo::rustc-env=TERRACE_PRESET_{name}={:016x}", hash.0);
+    }
     Ok(())
+}
+
+fn folder(preset: &str) -> PathBuf {
+    Path::new("../policy/src").join(preset)
 }
 
 /// Names and contents, in the order of the names.
@@ -37,6 +52,9 @@ fn add(hash: &mut Fnv, path: &Path) -> io::Result<()> {
     }
     let entries = fs::read_dir(path)?.map(|entry| Ok(entry?.path()));
     let mut paths = entries.collect::<io::Result<Vec<_>>>()?;
+    if path == Path::new("../policy/src") {
+        paths.retain(|path| !PRESETS.iter().any(|preset| folder(preset) == *path));
+    }
     paths.sort();
     paths.iter().try_for_each(|path| add(hash, path))
 }
@@ -45,6 +63,8 @@ fn add(hash: &mut Fnv, path: &Path) -> io::Result<()> {
 struct Fnv(u64);
 
 impl Fnv {
+    const EMPTY: Self = Self(0xcbf2_9ce4_8422_2325);
+
     fn add(&mut self, bytes: &[u8]) {
         let length = bytes.len() as u64;
         for byte in length.to_le_bytes().iter().chain(bytes) {

@@ -8,8 +8,16 @@ use std::sync::PoisonError;
 
 use terrace_sim::Setup;
 
-/// The simulator by its sources (`build.rs`): equal set-ups have equal results only within one.
-pub(crate) const SIMULATOR: &str = env!("TERRACE_SIMULATION");
+/// The simulator by its sources (`build.rs`), as far as a system's results depend on them: equal
+/// set-ups have equal results only within one.
+pub(crate) fn simulator(system: &str) -> String {
+    let preset = match system {
+        "nomad" => env!("TERRACE_PRESET_NOMAD"),
+        "hemem" => env!("TERRACE_PRESET_HEMEM"),
+        _ => "",
+    };
+    format!("{}{preset}", env!("TERRACE_SIMULATION"))
+}
 
 /// Parts of a simulated second that a progress bar counts.
 const STEPS: f64 = 10.0;

@@ -2,7 +2,7 @@
 //! Finished runs, kept in files: claims that were interrupted go on from there, and claims of a part
 //! are not run again for the whole.
 //!
-//! A file is taken only if it was written by this very simulator ([`SIMULATOR`]) for this very set-up,
+//! A file is taken only if it was written by this very simulator ([`simulator`]) for this very set-up,
 //! machine file and costs included: a simulator that was changed has other results.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use serde::Serialize;
 use terrace_sim::Setup;
 
 use super::work::Figures;
-use crate::parallel::SIMULATOR;
+use crate::parallel::simulator;
 
 /// Where runs are kept.
 pub(crate) struct Kept {
@@ -39,7 +39,7 @@ impl Kept {
 
     /// All that a result depends on. `Debug` shows every field of a set-up.
     fn text(setup: &Setup) -> String {
-        format!("{SIMULATOR} {setup:?}")
+        format!("{} {setup:?}", simulator(&setup.system))
     }
 
     fn path(&self, text: &str) -> PathBuf {

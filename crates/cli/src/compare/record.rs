@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A finished run as plain data, and where it is kept: `DIR/runs/<key>.json`.
 //!
-//! The key is a hash of the whole set-up and of the simulator ([`SIMULATOR`]), so that what another one
+//! The key is a hash of the whole set-up and of the simulator ([`simulator`]), so that what another one
 //! computed is not taken for this one's. Files are written beside their place
 //! and renamed: one that is there is whole.
 
@@ -16,7 +16,7 @@ use serde::Serialize;
 use terrace_sim::Outcome;
 
 use super::matrix::Cell;
-use crate::parallel::SIMULATOR;
+use crate::parallel::simulator;
 
 /// What was run, in the user's words.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -102,7 +102,11 @@ impl Store {
 
     fn path(&self, cell: &Cell) -> PathBuf {
         // The set-up's `Debug` has every field of it.
-        let key = fnv(&format!("{SIMULATOR} {:?}", cell.setup));
+        let key = fnv(&format!(
+            "{} {:?}",
+            simulator(&cell.setup.system),
+            cell.setup
+        ));
         let spec = &cell.spec;
         let name = format!("{}-{}-{}", spec.machine, spec.workload, spec.policy);
         let name = name.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "_");

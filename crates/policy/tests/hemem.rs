@@ -42,6 +42,7 @@ fn params(cooling_pages: usize) -> Params {
         // Asked once.
         inventory_interval: Nanos::from_secs(1 << 20),
         cooling_pages,
+        swap_ratio: 0,
         ..Params::default()
     }
 }
@@ -62,11 +63,10 @@ fn mapped(policy: &mut Hemem, pid: Pid, first: u64, pages: u64) {
 type Step = (u8, bool, u8, u8);
 
 /// Runs a script on both; every tick's orders must be the same, in the same order.
-fn agree(script: &[Step], verdicts: &[u8], cooling_pages: usize) -> Result<(), TestCaseError> {
-    let params = params(cooling_pages);
+fn agree(script: &[Step], verdicts: &[u8], params: &Params) -> Result<(), TestCaseError> {
     let mut policy = Hemem::new(params.clone(), &tiers(FAST_PAGES));
     let mut machine = Machine::new(FAST_PAGES, PAGES);
-    let mut reference = Reference::new(&params, cooling_pages > 0);
+    let mut reference = Reference::new(params, params.cooling_pages > 0);
     mapped(&mut policy, PID, 0, PAGES);
     let mut now = Nanos::from_secs(1);
     // Half the fast tier is taken by pages that are known.
@@ -127,13 +127,19 @@ proptest! {
     /// 3.1: a page is cooled when it is next sampled, and only then.
     #[test]
     fn as_the_text_says(script in script(), verdicts in prop::collection::vec(any::<u8>(), 0..200)) {
-        agree(&script, &verdicts, 0)?;
+        agree(&script, &verdicts, &params(0))?;
     }
 
     /// 5.1: a cooling thread besides.
     #[test]
     fn as_the_text_says_with_a_cooling_thread(script in script(), verdicts in prop::collection::vec(any::<u8>(), 0..200)) {
-        agree(&script, &verdicts, 1 << 20)?;
+        agree(&script, &verdicts, &params(1 << 20))?;
+    }
+
+    /// Ours besides: only what is much colder is swapped.
+    #[test]
+    fn as_the_text_says_but_for_the_swap_ratio(script in script(), verdicts in prop::collection::vec(any::<u8>(), 0..200), swap_ratio in 1_u8..6) {
+        agree(&script, &verdicts, &Params { swap_ratio, ..params(1 << 20) })?;
     }
 
     /// Anything may come at any time, also of pages and processes never heard of: no panic, no page
@@ -271,6 +277,60 @@ fn nothing_is_swapped_where_no_fast_page_is_cold() {
     policy.observe(Nanos::ZERO, &event);
     let orders = step(&mut policy, &mut machine, Nanos::from_secs(60));
     assert_eq!(orders, [(3, false), (100, true)]);
+}
+
+/// What is mapped where a page was unmapped while it was migrated is not ordered before that has ended.
+#[test]
+fn a_page_unmapped_on_its_way_is_not_ordered_twice() {
+    let (mut policy, _) = told(0..0, params(0));
+    let memory = Machine::some_memory(FAST_PAGES * PAGE);
+    policy.observe(Nanos::ZERO, &Event::Memory { node: FAST, memory });
+    let orders = |policy: &mut Hemem, second| {
+        heat(policy, 100, SLOW, 8, false);
+        policy.tick(Nanos::from_secs(second));
+        std::iter::from_fn(|| policy.poll_action())
+            .filter(|action| matches!(action, Action::Migrate { .. }))
+            .count()
+    };
+    assert_eq!(orders(&mut policy, 1), 1);
+    policy.observe(Nanos::ZERO, &Event::Gone { pid: PID });
+    mapped(&mut policy, PID, 0, PAGES);
+    assert_eq!(orders(&mut policy, 2), 0);
+    let verdict = terrace_policy::Verdict::Lost;
+    policy.observe(Nanos::ZERO, &Machine::ended(100, true, verdict));
+    assert_eq!(orders(&mut policy, 3), 1);
+}
+
+/// A page that is hot by chance does not take the place of one that is nearly as warm; a cold one's it
+/// does, wherever that is in the list.
+#[test]
+fn what_is_nearly_as_warm_is_not_swapped() {
+    let fast = FAST_PAGES - RESERVE - machine::HIGH_PAGES;
+    let swap_ratio = Params::default().swap_ratio;
+    let (mut policy, mut machine) = told(
+        0..fast,
+        Params {
+            swap_ratio,
+            ..params(0)
+        },
+    );
+    let cold = fast - 1;
+    for n in 0..cold {
+        heat(&mut policy, n, FAST, 5, false);
+    }
+    for n in 100..103 {
+        heat(&mut policy, n, SLOW, 8, false);
+    }
+    let mut orders = Vec::new();
+    for tick in 1..20 {
+        orders.extend(step(&mut policy, &mut machine, Nanos::from_secs(tick)));
+    }
+    assert_eq!(orders, [(cold, false), (100, true)]);
+    // Stores count before loads.
+    heat(&mut policy, 110, SLOW, 4, true);
+    let orders = step(&mut policy, &mut machine, Nanos::from_secs(60));
+    assert_eq!(orders.len(), 2);
+    assert!(orders[0].0 < cold && orders[1] == (110, true), "{orders:?}");
 }
 
 /// 3.3: the reserve is restored, "if no data in DRAM is cold" from any.

@@ -43,13 +43,15 @@ pub(super) fn cool(meta: &mut Meta, clock: u16, params: &Params) -> Seat {
     seat
 }
 
-/// Counts an access of a page that was cooled, and classifies it. Whether the clock advances: the page
-/// has reached the cooling threshold.
+/// Counts an access of a page that was cooled, and classifies it. Whether the clock advances: the count
+/// that grew has reached the cooling threshold ("separate counters for reads and writes").
 pub(super) fn count(meta: &mut Meta, write: bool, params: &Params) -> (Seat, bool) {
+    let before = if write { meta.writes() } else { meta.reads() };
+    let grown = (before + 1).min(COUNT_MAX);
     if write {
-        meta.set_writes((meta.writes() + 1).min(COUNT_MAX));
+        meta.set_writes(grown);
     } else {
-        meta.set_reads((meta.reads() + 1).min(COUNT_MAX));
+        meta.set_reads(grown);
     }
     let mut seat = Seat::Keep;
     if !meta.heavy() && meta.writes() >= params.hot_write_threshold {
@@ -60,10 +62,20 @@ pub(super) fn count(meta: &mut Meta, write: bool, params: &Params) -> (Seat, boo
         meta.set_hot(true);
         seat = Seat::Back;
     }
-    (
-        seat,
-        meta.reads() + meta.writes() >= params.cooling_threshold,
-    )
+    (seat, grown >= params.cooling_threshold)
+}
+
+/// Whether a hot page may take the place of a cold one; both are cooled up to now. A write-heavy page
+/// is measured by its stores, another one by all, where a store weighs as much as the thresholds say.
+pub(super) fn displaces(hot: Meta, cold: Meta, params: &Params) -> bool {
+    let (load, store) = if hot.heavy() {
+        (0, 1)
+    } else {
+        let weights = (params.hot_write_threshold, params.hot_read_threshold);
+        (u32::from(weights.0), u32::from(weights.1))
+    };
+    let warmth = |meta: Meta| u32::from(meta.reads()) * load + u32::from(meta.writes()) * store;
+    warmth(hot) >= warmth(cold) * u32::from(params.swap_ratio)
 }
 
 #[cfg(test)]
@@ -90,8 +102,9 @@ mod tests {
         assert_eq!(classes(7, 3), (false, false));
         assert_eq!(classes(8, 0), (true, false));
         assert_eq!(classes(0, 4), (true, true));
-        assert_eq!(sampled(17, 0).1, 0);
-        assert_eq!(sampled(10, 8).1, 1);
+        assert_eq!(sampled(17, 17).1, 0);
+        assert_eq!(sampled(18, 0).1, 1);
+        assert_eq!(sampled(0, 18).1, 1);
     }
 
     #[test]
@@ -108,6 +121,24 @@ mod tests {
         let (mut at_once, _) = sampled(9, 6);
         assert_eq!(cool(&mut at_once, 2, &params), Seat::Back);
         assert_eq!(at_once, meta);
+    }
+
+    #[test]
+    fn a_page_displaces_what_is_much_colder_by_its_class() {
+        let params = Params::default();
+        let displaces = |hot: (u8, u8), cold: (u8, u8)| {
+            let (hot, cold) = (sampled(hot.0, hot.1).0, sampled(cold.0, cold.1).0);
+            super::displaces(hot, cold, &params)
+        };
+        assert!(displaces((8, 0), (2, 0)) && !displaces((8, 0), (3, 0)));
+        assert!(displaces((8, 0), (0, 1)) && !displaces((8, 0), (1, 1)));
+        // A write-heavy page comes before whatever is only read.
+        assert!(displaces((0, 4), (7, 1)) && !displaces((0, 4), (0, 2)));
+        let any = Params {
+            swap_ratio: 0,
+            ..params
+        };
+        assert!(super::displaces(sampled(8, 0).0, sampled(7, 3).0, &any));
     }
 
     #[test]

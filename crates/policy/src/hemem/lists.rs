@@ -69,8 +69,13 @@ impl List {
         self.ring.len() > self.live * 2 + 64
     }
 
-    /// Closes the gaps and tells every unit's new place.
-    pub(super) fn pack(&mut self, mut tell: impl FnMut(u32, u32)) {
+    /// Closes the gaps and tells every unit's new place. A place that somebody has come to stays before
+    /// the same unit.
+    pub(super) fn pack(&mut self, come_to: &mut u32, mut tell: impl FnMut(u32, u32)) {
+        let passed = come_to.wrapping_sub(self.first) as usize;
+        let gaps = |unit: &&u32| **unit == GAP;
+        let closed = self.ring.iter().take(passed).filter(gaps).count();
+        *come_to = come_to.wrapping_sub(u32::try_from(closed).unwrap_or(0));
         self.ring.retain(|unit| *unit != GAP);
         self.ring.shrink_to(self.live * 2);
         let mut seq = self.first;
@@ -131,7 +136,13 @@ mod tests {
                     _ => {}
                 }
                 if list.wants_packing() {
-                    list.pack(|unit, seq| { seqs.insert(unit, seq); });
+                    let mut come_to = list.first.wrapping_add(u32::from(pick) % 600);
+                    let (_, before) = list.at_or_first(come_to);
+                    let inside = (come_to.wrapping_sub(list.first) as usize) < list.span();
+                    list.pack(&mut come_to, |unit, seq| { seqs.insert(unit, seq); });
+                    if let (true, Some(before)) = (inside, before) {
+                        prop_assert_eq!(list.at_or_first(come_to), (seqs[&before], Some(before)));
+                    }
                 }
                 prop_assert_eq!(list.len(), model.len());
                 prop_assert_eq!(list.front(), model.front().copied());

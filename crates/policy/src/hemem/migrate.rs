@@ -24,6 +24,8 @@ use crate::event::Verdict;
 const ANSWER: Nanos = Nanos::from_millis(500);
 /// A page whose migration fails so often in a row must prove itself anew.
 const RETRIES: u8 = 3;
+/// So many cold fast pages are looked at for one that a hot page may displace.
+const LOOKED_AT: usize = 16;
 /// Longest pause between inventories, as a multiple of the shortest.
 const LONGEST: u64 = 16;
 
@@ -136,6 +138,23 @@ impl Hemem {
         cold
     }
 
+    /// The cold fast page whose place a hot one may take. Those that are not cold enough are looked at
+    /// again after the rest of their list.
+    fn displaced_by(&mut self, hot: u32, now: Nanos) -> Option<u32> {
+        let hot = self.table.get(hot);
+        for _ in 0..LOOKED_AT {
+            let unit = self.cold(now)?;
+            let mut cold = self.table.get(unit);
+            let seat = classify::cool(&mut cold, self.clock, &self.params);
+            if classify::displaces(hot, cold, &self.params) {
+                self.put(unit, cold, seat);
+                return Some(unit);
+            }
+            self.put(unit, cold, Seat::Back);
+        }
+        None
+    }
+
     /// Keeps memory free in the fast tier (3.3), if need be by migrating pages that are not cold.
     pub(super) fn restore_reserve(&mut self, now: Nanos) {
         while self.surplus() < 0 && self.may_order(1) {
@@ -180,6 +199,20 @@ impl Hemem {
         }
     }
 
+    /// Whose place a slow page takes.
+    fn victim(&mut self, unit: u32, reason: Reason, now: Nanos) -> Option<u32> {
+        if reason != Reason::Priority {
+            return match self.params.swap_ratio {
+                0 => self.cold(now),
+                _ => self.displaced_by(unit, now),
+            };
+        }
+        // A program with priority displaces what others have, cold or not.
+        let cold = self.cold(now);
+        let hot = || self.lists[Queue::FastHot as usize].back();
+        cold.or_else(|| hot().filter(|_| self.inventory.answered(now)))
+    }
+
     /// Swaps hot slow pages with cold fast ones, as long as there are both.
     pub(super) fn promote(&mut self, now: Nanos) {
         let bytes = self.page_bytes();
@@ -189,16 +222,11 @@ impl Hemem {
             };
             let swap = self.surplus() < i128::from(bytes);
             if swap {
-                let victim = match self.cold(now) {
-                    Some(cold) => Some(cold),
-                    // A program with priority displaces what others have, cold or not.
-                    None if reason == Reason::Priority && self.inventory.answered(now) => {
-                        self.lists[Queue::FastHot as usize].back()
+                let Some(victim) = self.victim(unit, reason, now) else {
+                    match self.lists[Queue::FastCold as usize].len() {
+                        0 => self.counters.no_cold += 1,
+                        _ => self.counters.no_colder += 1,
                     }
-                    None => None,
-                };
-                let Some(victim) = victim else {
-                    self.counters.no_cold += 1;
                     return;
                 };
                 if !self.demote(victim, Reason::MakeRoom) {
@@ -271,12 +299,15 @@ impl Hemem {
         if verdict == Verdict::NoMemory {
             self.pool.mark_full(to);
         }
+        if self.orphans.remove(&(page.pid, page.addr)) {
+            return;
+        }
         let Some(unit) = self.table.find(page.pid, page.addr) else {
             return;
         };
         let mut meta = self.table.get(unit);
         if !meta.moving() {
-            // It was unmapped meanwhile.
+            // No order of ours.
             return;
         }
         meta.set_moving(false);

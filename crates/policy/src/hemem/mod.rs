@@ -21,6 +21,7 @@ mod pool;
 mod regions;
 mod table;
 
+use std::collections::BTreeSet;
 use std::collections::VecDeque;
 
 use terrace_core::Addr;
@@ -72,6 +73,7 @@ struct Counters {
     reserve_cold: u64,
     reserve_arbitrary: u64,
     no_cold: u64,
+    no_colder: u64,
     given_up: u64,
 }
 
@@ -106,6 +108,9 @@ pub struct Hemem {
     round_due: bool,
     inflight: usize,
     inflight_bytes: u64,
+    /// Pages that were unmapped while they were migrated: until that ends nothing is ordered for what
+    /// is mapped there now.
+    orphans: BTreeSet<(Pid, Addr)>,
     inventory: migrate::Inventory,
     deadline: Nanos,
     actions: VecDeque<Action>,
@@ -131,6 +136,7 @@ impl Hemem {
             round_due: false,
             inflight: 0,
             inflight_bytes: 0,
+            orphans: BTreeSet::new(),
             inventory: migrate::Inventory::new(params.inventory_interval),
             deadline: Nanos::ZERO,
             actions: VecDeque::new(),
@@ -169,7 +175,10 @@ impl Hemem {
             self.table.set(unit, out);
             if list.wants_packing() {
                 let table = &mut self.table;
-                list.pack(|unit, seq| {
+                let mut nobody = 0;
+                let round = self.rounds.get_mut(queue as usize);
+                let come_to = round.map_or(&mut nobody, |round| &mut round.next);
+                list.pack(come_to, |unit, seq| {
                     let mut meta = table.get(unit);
                     meta.seq = seq;
                     table.set(unit, meta);
@@ -240,6 +249,10 @@ impl Hemem {
         {
             return None;
         }
+        let first = page.addr.align_down(self.params.page_size);
+        if self.orphans.contains(&(page.pid, first)) {
+            return None;
+        }
         self.table.find_or_make(page.pid, page.addr)
     }
 
@@ -276,8 +289,12 @@ impl Hemem {
     fn forget(&mut self, pid: Pid, range: Range) {
         self.regions.unmapped(pid, range);
         for unit in self.table.units(pid, range) {
-            let queue = self.queue_of(unit, self.table.get(unit));
+            let meta = self.table.get(unit);
+            let queue = self.queue_of(unit, meta);
             self.unlist(unit, queue);
+            if meta.moving() {
+                self.orphans.insert((pid, self.table.page(unit).addr));
+            }
             self.table.set(unit, Meta::default());
         }
         self.table.drop_blocks(pid, range);
@@ -406,6 +423,7 @@ impl Policy for Hemem {
             ("demoted_for_reserve", self.counters.reserve_cold),
             ("demoted_arbitrary", self.counters.reserve_arbitrary),
             ("ticks_without_cold", self.counters.no_cold),
+            ("ticks_without_colder", self.counters.no_colder),
             ("given_up", self.counters.given_up),
             ("metadata_bytes", self.table.bytes() + lists),
         ]

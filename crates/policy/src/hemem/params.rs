@@ -22,7 +22,7 @@ pub struct Params {
     pub hot_read_threshold: u8,
     /// Sampled stores that make a page hot and write-heavy (3.1: 4).
     pub hot_write_threshold: u8,
-    /// Sampled accesses to any page that advance the cooling clock (3.1: 18).
+    /// Sampled loads, or sampled stores, of any page that advance the cooling clock (3.1: 18).
     pub cooling_threshold: u8,
     /// How often the policy acts (3.2: 10 ms).
     pub policy_interval: Nanos,
@@ -43,6 +43,9 @@ pub struct Params {
 
     /// Whether anything is migrated. Without, what sampling alone costs can be measured (5.1).
     pub migrate: bool,
+    /// A hot slow page takes the place of a cold fast one only where it was sampled so many times as
+    /// often since, by stores where it is write-heavy, else by loads and stores. 0: of any (3.3).
+    pub swap_ratio: u8,
     /// Pages whose stale counts are cooled at each tick although they were not sampled, of each hot
     /// list (5.1 speaks of a cooling thread; 3.1 does not). 0: only when sampled.
     pub cooling_pages: usize,
@@ -69,6 +72,7 @@ impl Default for Params {
             sample_period: 5_000,
             copy_threads: 4,
             migrate: true,
+            swap_ratio: 4,
             cooling_pages: 8_192,
             inflight_pages: 4_096,
             inflight_bytes: 128 << 20,
@@ -124,6 +128,7 @@ impl Params {
             sample_period: settings.number("sample_period", d.sample_period, 1..=1 << 40)?,
             copy_threads: settings.number("copy_threads", d.copy_threads, 1..=64)?,
             migrate: settings.switch("migrate", d.migrate)?,
+            swap_ratio: settings.number("swap_ratio", d.swap_ratio, 0..=COUNT_MAX)?,
             cooling_pages: settings.number("cooling_pages", d.cooling_pages, 0..=1 << 30)?,
             inflight_pages: settings.number("inflight_pages", d.inflight_pages, 1..=1 << 20)?,
             inflight_bytes: settings.number(

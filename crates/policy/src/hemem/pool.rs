@@ -4,7 +4,9 @@
 //! HeMem knows two memories. Here the fastest tier is the one, all others are the other, and each may
 //! be several nodes: a migration goes to the roomiest. A sample is true when it is taken and stale at
 //! once, so what was ordered since is reckoned with: memory promised to promotions, and memory that
-//! demotions under way will give back.
+//! demotions under way will give back. Orders that are done but not yet told of (a batch of huge pages
+//! ends as one) have changed the free memory already; they must not be reckoned with twice, so what
+//! orders under way can explain of a change is left for their end.
 
 use terrace_core::Nanos;
 use terrace_core::NodeId;
@@ -15,6 +17,7 @@ use terrace_core::Tiers;
 struct Node {
     id: NodeId,
     fast: bool,
+    /// As sampled, but `free_bytes` is what would be free if no order under way had moved anything.
     memory: Option<NodeMemory>,
     promised: u64,
     /// An allocation failed since the last sample.
@@ -73,10 +76,19 @@ impl Pool {
     }
 
     pub(super) fn sample(&mut self, id: NodeId, memory: NodeMemory) {
-        if let Some(node) = self.node(id) {
-            node.memory = Some(memory);
-            node.full = false;
-        }
+        let leaving = if self.is_fast(id) { self.leaving } else { 0 };
+        let Some(node) = self.node(id) else { return };
+        let free = memory.free_bytes;
+        // What is gone may have been taken by promotions under way, what has come by demotions.
+        let settled = node.memory.map_or(free, |before| {
+            let (least, most) = (free.saturating_sub(leaving), free + node.promised);
+            before.free_bytes.clamp(least, most)
+        });
+        node.memory = Some(NodeMemory {
+            free_bytes: settled,
+            ..memory
+        });
+        node.full = false;
     }
 
     fn fast(&self) -> impl Iterator<Item = &Node> {
@@ -190,5 +202,77 @@ impl Limit {
 
     pub(super) const fn take(&mut self, bytes: u64) {
         self.tokens = self.tokens.saturating_sub(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use terrace_core::NodeInfo;
+    use terrace_core::TierId;
+
+    use super::*;
+
+    const FAST: NodeId = NodeId(0);
+    const SLOW: NodeId = NodeId(1);
+
+    fn pool() -> Pool {
+        let node = |id, tier| NodeInfo {
+            id,
+            tier: TierId(tier),
+            capacity_bytes: 1000,
+            cpus: Vec::new(),
+            read_latency_ns: None,
+            write_latency_ns: None,
+            read_bandwidth_mbps: None,
+        };
+        Pool::new(&Tiers::new(vec![node(FAST, 0), node(SLOW, 1)]))
+    }
+
+    fn sample(pool: &mut Pool, free_bytes: u64) {
+        let memory = NodeMemory {
+            free_bytes,
+            low_bytes: 0,
+            high_bytes: 0,
+            total_bytes: 1000,
+        };
+        pool.sample(FAST, memory);
+    }
+
+    #[test]
+    fn what_orders_under_way_have_taken_is_not_reckoned_with_twice() {
+        let mut pool = pool();
+        sample(&mut pool, 500);
+        for _ in 0..3 {
+            pool.ordered(FAST, 100);
+        }
+        assert_eq!(pool.surplus(0), 200);
+        // Two are done, but nobody has said so.
+        sample(&mut pool, 300);
+        assert_eq!(pool.surplus(0), 200);
+        // 50 are gone that no order explains.
+        sample(&mut pool, 150);
+        assert_eq!(pool.surplus(0), 150);
+        for _ in 0..3 {
+            pool.ended(FAST, 100, true);
+        }
+        assert_eq!(pool.surplus(0), 150);
+        sample(&mut pool, 150);
+        assert_eq!((pool.surplus(0), pool.roomiest(true, 151)), (150, None));
+    }
+
+    #[test]
+    fn what_demotions_have_given_back_is_not_given_twice() {
+        let mut pool = pool();
+        sample(&mut pool, 100);
+        pool.ordered(SLOW, 200);
+        assert_eq!(pool.surplus(0), 300);
+        sample(&mut pool, 300);
+        assert_eq!(pool.surplus(0), 300);
+        pool.ended(SLOW, 200, true);
+        assert_eq!(pool.surplus(0), 300);
+        // It failed: nothing came back.
+        pool.ordered(SLOW, 200);
+        pool.ended(SLOW, 200, false);
+        assert_eq!(pool.surplus(0), 300);
     }
 }

@@ -40,6 +40,7 @@ pub(crate) struct Reference {
     hot_write: u32,
     cooling: u32,
     reserve: u64,
+    swap_ratio: u32,
     /// 5.1 has "cooling threads": they cool whatever is on a hot list.
     cooling_thread: bool,
     clock: u64,
@@ -57,6 +58,7 @@ impl Reference {
             hot_write: params.hot_write_threshold.into(),
             cooling: params.cooling_threshold.into(),
             reserve: params.free_reserve.expect("set"),
+            swap_ratio: params.swap_ratio.into(),
             cooling_thread,
             clock: 0,
             gone_round: 0,
@@ -126,12 +128,14 @@ impl Reference {
         self.cool(n);
         let (hot_read, hot_write, cooling) = (self.hot_read, self.hot_write, self.cooling);
         let page = self.page(n);
-        if write {
-            page.writes += 1;
+        // "HeMem uses separate counters for reads and writes"
+        let counter = if write {
+            &mut page.writes
         } else {
-            page.reads += 1;
-        }
-        let all = page.reads + page.writes;
+            &mut page.reads
+        };
+        *counter += 1;
+        let sampled = *counter;
         // "Once a page is classified as a write-heavy page [...] HeMem moves it to the front of the
         // hot list for its current memory type"
         if page.writes >= hot_write && !page.write_heavy {
@@ -144,7 +148,7 @@ impl Reference {
             self.list(n, false);
         }
         // "Once any page meets the cooling threshold, we increment the clock."
-        if all >= cooling {
+        if sampled >= cooling {
             self.clock += 1;
         }
     }
@@ -217,8 +221,7 @@ impl Reference {
             if memory.free_bytes + given < wanted + taken + PAGE {
                 // "In the event that the hot set size exceeds the DRAM capacity, HeMem does not
                 // migrate any pages, as there are no cold DRAM pages to swap for hot NVM pages."
-                let Some(&cold) = self.dram.cold.first() else {
-                    self.ask(now);
+                let Some(cold) = self.swapped_for(hot, now) else {
                     break;
                 };
                 self.order(cold, false, &mut orders);
@@ -232,6 +235,31 @@ impl Reference {
     }
 
     // What follows is not the paper's.
+
+    /// The cold page whose place a hot one takes: without a ratio the first.
+    fn swapped_for(&mut self, hot: u64, now: Nanos) -> Option<u64> {
+        let stores_only = self.pages[&hot].write_heavy;
+        let (load, store) = (self.hot_write, self.hot_read);
+        let warmth = |page: &Page| match stores_only {
+            true => page.writes * store,
+            false => page.reads * load + page.writes * store,
+        };
+        for _ in 0..16 {
+            let Some(&cold) = self.dram.cold.first() else {
+                self.ask(now);
+                return None;
+            };
+            if self.swap_ratio == 0 {
+                return Some(cold);
+            }
+            self.cool(cold);
+            if warmth(&self.pages[&hot]) >= self.swap_ratio * warmth(&self.pages[&cold]) {
+                return Some(cold);
+            }
+            self.list(cold, false);
+        }
+        None
+    }
 
     /// Pages that nobody sampled are not known to be in DRAM, until asked for.
     fn ask(&mut self, now: Nanos) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What was done, counted: each figure is defined here once and nowhere else.
 //!
-//! The migrations keep the books: `ordered = moved + aborted + refused + lost + in flight`, see
-//! [`Stats::in_flight`]; a test of the supervisor checks it at the end of a run.
+//! The migrations keep the books: `ordered = promoted + demoted + aborted + refused + lost` once none
+//! is under way; a test in the lab adds them up at the end of a run.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -138,18 +138,6 @@ impl Stats {
             (Verdict::NoMemory, _) => self.refused_no_memory += 1,
             (Verdict::Lost, _) => self.lost += 1,
         }
-    }
-
-    /// Migrations that were ordered and have not ended.
-    #[must_use]
-    pub const fn in_flight(&self) -> u64 {
-        let ended = self.promoted_pages
-            + self.demoted_pages
-            + self.tpm_aborted
-            + self.refused_busy
-            + self.refused_no_memory
-            + self.lost;
-        self.ordered.saturating_sub(ended)
     }
 
     /// Notes how long a page was inaccessible.

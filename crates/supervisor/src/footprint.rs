@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What Terrace itself takes of the fast tier: as little as it can.
 
+use terrace_core::NodeId;
 use terrace_core::Tiers;
 use terrace_sys::mempolicy;
 use terrace_sys::mempolicy::Policy;
@@ -20,20 +21,31 @@ pub(crate) fn ring_bytes(tiers: &Tiers, most: u32) -> u32 {
         .clamp(RING_BYTES_MIN.min(most), most)
 }
 
-/// From now on this thread, and those it starts, take memory from the slowest node while it has
-/// some. To be called when the program has been started: it would inherit this.
+/// Moves this process to the slowest node: what it has, the pages of its program's file included,
+/// goes there, and what this thread and those it starts take from now on comes from there while it
+/// has some. To be called when the program has been started: it would inherit this.
 pub(crate) fn live_in_the_slow_tier(tiers: &Tiers) {
     let Some(slowest) = tiers.nodes().last().filter(|_| tiers.count() > 1) else {
         return;
     };
     if let Err(error) = mempolicy::set_mempolicy(&Policy::Preferred(slowest.id)) {
         tracing::warn!("Terrace's own memory stays where it is: {error}");
+        return;
+    }
+    let fast: Vec<NodeId> = tiers
+        .nodes()
+        .iter()
+        .map(|node| node.id)
+        .filter(|id| tiers.is_top(*id))
+        .collect();
+    match mempolicy::migrate_own_pages(&fast, slowest.id) {
+        Ok(left) => tracing::debug!("{left} pages of Terrace's own stay in the fast tier"),
+        Err(error) => tracing::warn!("What Terrace has in the fast tier stays there: {error}"),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use terrace_core::NodeId;
     use terrace_core::NodeInfo;
     use terrace_core::TierId;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! mbind(2), set_mempolicy(2), get_mempolicy(2): where new pages are allocated.
+//! mbind(2), set_mempolicy(2), get_mempolicy(2), migrate_pages(2): where new pages are allocated.
 //!
 //! Kernel contract: a policy on a range steers pages allocated there from now on; it moves nothing
 //! unless asked. `Preferred` falls back to other nodes and so cannot run a node into the
@@ -100,6 +100,22 @@ pub fn set_mempolicy(policy: &Policy) -> Result<(), Errno> {
     let (mode, pointer, bits) = policy.raw(&mask);
     // SAFETY: the mask outlives the call.
     checked(unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, pointer, bits) })
+}
+
+/// Moves the pages of this process that are on some nodes to another, those of its program's file
+/// too where no other process maps them (migrate\_pages(2)). Gives how many could not be moved.
+///
+/// # Errors
+///
+/// `EINVAL` for a node the task may not use, `ENOSYS` without NUMA in the kernel.
+pub fn migrate_own_pages(from: &[NodeId], to: NodeId) -> Result<u64, Errno> {
+    let from = Policy::Bind(from.to_vec()).mask();
+    let to = Policy::Preferred(to).mask();
+    let bits = libc::c_long::from(NODES_MAX) + 1;
+    // SAFETY: the masks outlive the call; pages keep their addresses and contents.
+    let left =
+        unsafe { libc::syscall(libc::SYS_migrate_pages, 0, bits, from.as_ptr(), to.as_ptr()) };
+    u64::try_from(left).map_err(|_| last_errno())
 }
 
 /// The nodes the calling thread may allocate from.

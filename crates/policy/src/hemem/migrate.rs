@@ -155,9 +155,10 @@ impl Hemem {
         None
     }
 
-    /// Keeps memory free in the fast tier (3.3), if need be by migrating pages that are not cold.
+    /// Keeps memory free in the fast tier (3.3), if need be by migrating pages that are not cold. What
+    /// is missing of one page is left missing: else one would go back and forth as little memory does.
     pub(super) fn restore_reserve(&mut self, now: Nanos) {
-        while self.surplus() < 0 && self.may_order(1) {
+        while self.surplus() <= -i128::from(self.page_bytes()) && self.may_order(1) {
             let cold = self.cold(now);
             // Any page will do: not a write-heavy one, which are first.
             let arbitrary = || {

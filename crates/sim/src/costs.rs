@@ -37,6 +37,8 @@ pub struct Costs {
     pub shootdown_base_ns: f64,
     /// ... so much more for each of those; the interrupted one loses as much.
     pub shootdown_per_cpu_ns: f64,
+    /// What a hint fault costs the program more while a supervisor watches it: the BPF program, waking it.
+    pub watched_fault_ns: f64,
     /// Processor time of Terrace's supervisor and policy for each hint fault they are told of, ...
     pub supervisor_fault_ns: f64,
     /// ... and for each migration they order. What the agent does is charged apart.

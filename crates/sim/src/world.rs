@@ -415,7 +415,13 @@ impl World {
         self.now = self.now.max(at);
         self.clear(unit, bits::ARMED);
         let program = self.program(unit);
-        self.charge(program, Charge::Profiling, self.costs.hint_fault_ns);
+        let watched = if self.movement.supervised {
+            self.costs.watched_fault_ns
+        } else {
+            0.0
+        };
+        let fault = self.costs.hint_fault_ns + watched;
+        self.charge(program, Charge::Profiling, fault);
         self.supervise(self.costs.supervisor_fault_ns);
         let armed = u64::from(self.armed_at[unit as usize]) << 14;
         let event = Event::HintFault {

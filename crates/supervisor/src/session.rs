@@ -34,7 +34,6 @@ use terrace_sys::memory_blocks::MemoryBlocks;
 use terrace_sys::process::PidFd;
 use terrace_sys::process::Signal;
 use terrace_sys::topology::memory::MemoryReader;
-use terrace_track::TrackEvent;
 
 use crate::control;
 use crate::control::Control;
@@ -93,8 +92,6 @@ struct Session {
     started: Nanos,
     memory_due: Nanos,
     track_due: Nanos,
-    /// What the tracker said; empty between two rounds.
-    events: Vec<TrackEvent>,
     agents_cpu: Agents,
 }
 
@@ -216,7 +213,6 @@ impl Session {
             started: now,
             memory_due: now,
             track_due: now,
-            events: Vec::new(),
             agents_cpu: Agents::default(),
             options,
             setting,

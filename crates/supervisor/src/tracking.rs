@@ -248,14 +248,13 @@ impl Tracking {
         self.tracker_mut().add(pid, follow)
     }
 
-    /// All that is there now, into `events`.
+    /// Hands out all that is there now.
     ///
     /// # Errors
     ///
     /// Where the source is broken.
-    pub fn poll(&mut self, events: &mut Vec<TrackEvent>) -> Result<(), TrackError> {
-        self.tracker_mut()
-            .poll(Duration::ZERO, &mut |event| events.push(event))
+    pub fn poll(&mut self, mut sink: impl FnMut(TrackEvent)) -> Result<(), TrackError> {
+        self.tracker_mut().poll(Duration::ZERO, &mut sink)
     }
 
     /// Readable when there is much to read, if the source has such a descriptor.

@@ -127,7 +127,8 @@ impl Correlator {
         self.stats.lost_scans += table.forgotten() - forgotten;
     }
 
-    fn fault(&mut self, fault: &Fault) -> HintFault {
+    /// A hint fault with the times of its page's scans.
+    pub(crate) fn fault(&mut self, fault: &Fault) -> HintFault {
         let size = match fault.pages {
             512 => PageSize::Huge2M,
             _ => PageSize::Base4K,

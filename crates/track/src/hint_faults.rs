@@ -26,6 +26,9 @@ use crate::event::TrackEvent;
 use crate::event::TrackStats;
 
 const PAGE_SHIFT: u32 = 12;
+const INDEX_BITS: u32 = 16;
+/// Faults that are put in order at once, at most. Addresses have 57 bits, page numbers 45.
+const FAULTS_MAX: usize = 1 << INDEX_BITS;
 
 /// What it may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,8 +44,8 @@ pub struct HintFaultTrackerConfig {
 pub struct HintFaultTracker {
     source: HintFaults,
     correlator: Correlator,
-    /// Faults between two records of another kind; empty between two calls.
-    faults: Vec<Fault>,
+    /// Empty between two calls.
+    faults: Faults,
 }
 
 impl HintFaultTracker {
@@ -55,7 +58,7 @@ impl HintFaultTracker {
         Ok(Self {
             source: HintFaults::open(config.source)?,
             correlator: Correlator::new(config.limits),
-            faults: Vec::new(),
+            faults: Faults::default(),
         })
     }
 
@@ -70,15 +73,29 @@ impl HintFaultTracker {
     }
 }
 
-/// Hands faults on in the order of their addresses, those of a page in the order of time: what is
-/// looked up for a fault lies beside what is looked up for the next, here and in the policy, where
-/// in the order of time each would be some cache misses of its own.
-fn hand_on(correlator: &mut Correlator, faults: &mut Vec<Fault>, sink: &mut dyn FnMut(TrackEvent)) {
-    faults.sort_unstable_by_key(|fault| (fault.pid, fault.addr.0 >> PAGE_SHIFT, fault.time));
-    for fault in faults.drain(..) {
-        if let Some(event) = correlator.observe(Record::Fault(fault)) {
-            sink(event);
+/// Faults between two records of another kind.
+#[derive(Debug, Default)]
+struct Faults {
+    records: Vec<Fault>,
+    /// Page numbers with the index of the record in their last bits.
+    order: Vec<u64>,
+}
+
+impl Faults {
+    /// Hands them on in the order of their addresses, those of a page as they came: what is looked
+    /// up for a fault lies beside what is looked up for the next, here and in the policy, where in
+    /// the order of time each would be some cache misses of its own.
+    fn hand_on(&mut self, correlator: &mut Correlator, sink: &mut dyn FnMut(TrackEvent)) {
+        self.order.clear();
+        let keys = (0_u64..).zip(&self.records);
+        self.order
+            .extend(keys.map(|(at, fault)| fault.addr.0 >> PAGE_SHIFT << INDEX_BITS | at));
+        self.order.sort_unstable();
+        for key in &self.order {
+            let at = usize::try_from(key & (FAULTS_MAX as u64 - 1)).unwrap_or(0);
+            sink(TrackEvent::HintFault(correlator.fault(&self.records[at])));
         }
+        self.records.clear();
     }
 }
 
@@ -103,15 +120,20 @@ impl Tracker for HintFaultTracker {
     ) -> Result<(), TrackError> {
         let (correlator, faults) = (&mut self.correlator, &mut self.faults);
         let polled = self.source.poll(timeout, |record| match record {
-            Record::Fault(fault) => faults.push(fault),
+            Record::Fault(fault) => {
+                if faults.records.len() >= FAULTS_MAX {
+                    faults.hand_on(correlator, sink);
+                }
+                faults.records.push(fault);
+            }
             other => {
-                hand_on(correlator, faults, sink);
+                faults.hand_on(correlator, sink);
                 if let Some(event) = correlator.observe(other) {
                     sink(event);
                 }
             }
         });
-        hand_on(correlator, faults, sink);
+        faults.hand_on(correlator, sink);
         Ok(polled?)
     }
 
@@ -128,5 +150,54 @@ impl Tracker for HintFaultTracker {
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.source.fd())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use terrace_core::Addr;
+    use terrace_core::NodeId;
+
+    use super::*;
+
+    #[test]
+    fn faults_come_in_the_order_of_addresses_and_those_of_a_page_in_their_own() {
+        let mut correlator = Correlator::new(Limits::default());
+        let mut faults = Faults::default();
+        let seen = [
+            (0x9000, 1),
+            (0x7fff_ffff_f000, 2),
+            (0x1008, 3),
+            (0x9010, 4),
+            (0x1000, 5),
+        ];
+        for (addr, time) in seen {
+            faults.records.push(Fault {
+                pid: Pid(1),
+                tid: 1,
+                cpu: 0,
+                addr: Addr(addr),
+                node: Some(NodeId(1)),
+                pages: 1,
+                write: false,
+                migrated: false,
+                time: Nanos(time),
+            });
+        }
+        let mut order = Vec::new();
+        faults.hand_on(&mut correlator, &mut |event| {
+            if let TrackEvent::HintFault(fault) = event {
+                order.push((fault.addr.0, fault.fault_time.0));
+            }
+        });
+        let expected = [
+            (0x1000, 3),
+            (0x1000, 5),
+            (0x9000, 1),
+            (0x9000, 4),
+            (0x7fff_ffff_f000, 2),
+        ];
+        assert_eq!(order, expected);
+        faults.hand_on(&mut correlator, &mut |event| panic!("{event:?} came twice"));
     }
 }

@@ -12,6 +12,8 @@
 //! Not here: whose table this is ([`crate::correlate`]), what is hot (the policy).
 
 use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+use std::hash::Hasher;
 
 use terrace_core::Addr;
 use terrace_core::Nanos;
@@ -41,9 +43,33 @@ pub struct Scanned {
 /// The scans of one address space.
 #[derive(Debug, Default)]
 pub struct ScanTable {
-    chunks: HashMap<u64, Chunk>,
+    chunks: HashMap<u64, Chunk, BuildHasherDefault<Spread>>,
     chunks_max: usize,
     forgotten: u64,
+}
+
+/// A hash of a chunk's number: one multiplication. There is one lookup a fault, and a program that
+/// chose its addresses to collide would only slow down how its own faults are looked at.
+#[derive(Debug, Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        let product = u128::from(self.0 ^ number) * 0x9e37_79b9_7f4a_7c15;
+        #[expect(clippy::cast_possible_truncation, reason = "both halves are taken")]
+        let folded = product as u64 ^ (product >> 64) as u64;
+        self.0 = folded;
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -69,7 +95,7 @@ impl ScanTable {
     #[must_use]
     pub fn new(chunks_max: usize) -> Self {
         Self {
-            chunks: HashMap::new(),
+            chunks: HashMap::default(),
             chunks_max,
             forgotten: 0,
         }

@@ -22,9 +22,6 @@ use super::samples::Batch;
 use crate::machine::End;
 use crate::memory;
 
-/// Events that the buffer for them keeps room for.
-const EVENTS_KEPT: usize = 4096;
-
 impl Session {
     pub(super) fn sample_memory(&mut self, now: Nanos) {
         if now < self.memory_due {
@@ -53,51 +50,55 @@ impl Session {
     }
 
     pub(super) fn track(&mut self, now: Nanos) {
-        let Some(tracking) = &mut self.tracking else {
+        let Some(mut tracking) = self.tracking.take() else {
             return;
         };
         let as_samples = tracking.samples();
         let all_since = tracking.all_since();
-        let mut events = std::mem::take(&mut self.events);
-        if let Err(error) = tracking.poll(&mut events) {
+        let mut batch = Batch::default();
+        let polled = tracking.poll(|event| match event {
+            TrackEvent::HintFault(fault) if as_samples => {
+                batch.push(&stand_in(&fault), &self.blocks);
+            }
+            TrackEvent::HintFault(fault) => self.hint_fault(now, &fault),
+            TrackEvent::Scanned { pid, range, time } => {
+                let all = all_since.is_some_and(|since| since <= time);
+                let scope = if all { ScanScope::All } else { ScanScope::Slow };
+                self.engine
+                    .observe(now, &Event::Armed { pid, range, scope });
+            }
+            TrackEvent::Sample(sample) => batch.push(&sample, &self.blocks),
+            TrackEvent::Forked { .. } | TrackEvent::Execed { .. } | TrackEvent::Exited { .. } => {
+                self.process_event(now, event);
+            }
+        });
+        if let Err(error) = polled {
             tracing::warn!("Tracker {}: {error}", tracking.name());
         }
-        let mut batch = Batch::default();
-        for event in events.drain(..) {
-            match event {
-                TrackEvent::HintFault(fault) if as_samples => {
-                    batch.push(&stand_in(&fault), &self.blocks);
-                }
-                TrackEvent::HintFault(fault) => self.hint_fault(now, &fault),
-                TrackEvent::Scanned { pid, range, time } => {
-                    let all = all_since.is_some_and(|since| since <= time);
-                    let scope = if all { ScanScope::All } else { ScanScope::Slow };
-                    self.engine
-                        .observe(now, &Event::Armed { pid, range, scope });
-                }
-                TrackEvent::Sample(sample) => batch.push(&sample, &self.blocks),
-                TrackEvent::Forked { child, .. } => {
-                    self.managed.insert(child);
-                    self.tell_priority(now, child);
-                }
-                // A new program in an old process. Its agent may have connected before we read this.
-                TrackEvent::Execed { pid, .. } => {
-                    self.drop_dead_link(now, pid);
-                    self.gone(now, pid);
-                    self.tell_priority(now, pid);
-                }
-                TrackEvent::Exited { pid, .. } => {
-                    self.forget(now, pid);
-                    self.managed.remove(&pid);
-                }
-            }
-        }
+        self.tracking = Some(tracking);
         for event in batch.finish() {
             self.engine.observe(now, &event);
         }
-        // Its memory is used again: new memory each time would be cleared by the kernel first.
-        events.shrink_to(EVENTS_KEPT);
-        self.events = events;
+    }
+
+    fn process_event(&mut self, now: Nanos, event: TrackEvent) {
+        match event {
+            TrackEvent::Forked { child, .. } => {
+                self.managed.insert(child);
+                self.tell_priority(now, child);
+            }
+            // A new program in an old process. Its agent may have connected before we read this.
+            TrackEvent::Execed { pid, .. } => {
+                self.drop_dead_link(now, pid);
+                self.gone(now, pid);
+                self.tell_priority(now, pid);
+            }
+            TrackEvent::Exited { pid, .. } => {
+                self.forget(now, pid);
+                self.managed.remove(&pid);
+            }
+            TrackEvent::HintFault(_) | TrackEvent::Scanned { .. } | TrackEvent::Sample(_) => {}
+        }
     }
 
     fn hint_fault(&mut self, now: Nanos, fault: &HintFault) {

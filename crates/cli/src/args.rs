@@ -199,10 +199,13 @@ pub(crate) struct ClaimsArgs {
     /// Simulations at a time; as many as there are processors if not given.
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<std::num::NonZero<usize>>,
-    /// Where finished runs are kept for the next call of the same program; results/claims beside the
+    /// Where finished runs are kept for the next call of the same simulator; results/claims beside the
     /// claims' folder if not given.
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
+    /// Run nothing: leave out the claims that need a run which is not kept, and say how many.
+    #[arg(long)]
+    pub(crate) finished: bool,
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,

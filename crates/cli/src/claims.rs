@@ -22,7 +22,9 @@ use terrace_claims::judge;
 
 use crate::Usage;
 use crate::args::ClaimsArgs;
+use files::Folder;
 use files::Loaded;
+use kept::Kept;
 use work::Figures;
 
 /// A claim and what came of it.
@@ -34,13 +36,16 @@ pub(crate) struct Judged {
 }
 
 pub(crate) fn claims(args: &ClaimsArgs) -> anyhow::Result<u8> {
-    let folder = files::load(args).map_err(|error| anyhow::Error::new(Usage(error)))?;
+    let mut folder = files::load(args).map_err(|error| anyhow::Error::new(Usage(error)))?;
     let jobs = args
         .jobs
         .or_else(|| std::thread::available_parallelism().ok())
         .map_or(1, NonZero::get);
     let beside = || args.directory.join("../results/claims");
-    let kept = kept::Kept::new(args.keep.clone().unwrap_or_else(beside));
+    let kept = Kept::new(args.keep.clone().unwrap_or_else(beside));
+    if args.finished {
+        leave_out_unfinished(&mut folder, &kept);
+    }
     let figures = work::run_all(folder.runs, jobs, &kept)?;
     let judged: Vec<_> = folder
         .claims
@@ -70,4 +75,20 @@ pub(crate) fn claims(args: &ClaimsArgs) -> anyhow::Result<u8> {
         .iter()
         .any(|judged| judged.judgement.finding == Finding::Broken);
     Ok(u8::from(broken))
+}
+
+/// Leaves only what needs no run.
+fn leave_out_unfinished(folder: &mut Folder, kept: &Kept) {
+    folder
+        .runs
+        .retain(|_, planned| kept.find(&planned.setup).is_some());
+    let all = folder.claims.len();
+    folder.claims.retain(|loaded| {
+        let mut runs = loaded.claim.runs.iter();
+        !loaded.missing.is_empty() || runs.all(|run| folder.runs.contains_key(&run.spec.key()))
+    });
+    match all - folder.claims.len() {
+        0 => {}
+        left => eprintln!("{left} of {all} claims need runs that have not been made"),
+    }
 }

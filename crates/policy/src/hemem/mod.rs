@@ -67,6 +67,7 @@ struct Counters {
     samples_fast: u64,
     samples_slow: u64,
     samples_unmanaged: u64,
+    samples_stores: u64,
     coolings: u64,
     swaps: u64,
     promoted_heavy: u64,
@@ -222,6 +223,7 @@ impl Hemem {
         let fast = self.pool.is_fast(node);
         self.counters.samples_fast += u64::from(fast);
         self.counters.samples_slow += u64::from(!fast);
+        self.counters.samples_stores += u64::from(write);
         let Some(unit) = self.managed(page) else {
             self.counters.samples_unmanaged += 1;
             return;
@@ -413,6 +415,7 @@ impl Policy for Hemem {
             ("samples_fast", self.counters.samples_fast),
             ("samples_slow", self.counters.samples_slow),
             ("samples_unmanaged", self.counters.samples_unmanaged),
+            ("samples_stores", self.counters.samples_stores),
             ("coolings", self.counters.coolings),
             ("fast_hot", listed(Queue::FastHot)),
             ("fast_cold", listed(Queue::FastCold)),

@@ -79,7 +79,7 @@ impl Nomad {
             self.pending.pop();
             let unwritten = self.params.shadow_written || !meta.written();
             let keep_shadow =
-                self.params.shadowing && unwritten && self.shadows.keep_next(page.pid);
+                self.params.shadowing && unwritten && self.shadows.keep_next(now, page.pid);
             let reason = if meta.retries() > 0 {
                 Reason::Retry
             } else {

@@ -14,8 +14,8 @@
 //! search of bounded work: each chunk of 2 MiB has a bound of how cold its pages can be
 //! ([`Pages::ranks`]). The chunks with the coldest bounds are looked into, [`LOOKS`] at most, which
 //! makes their bounds exact, until what was found is at least as cold as anything elsewhere can be.
-//! Where that takes more looks, the list is shorter or empty, and the next search, for which no
-//! time must pass, goes on with sharper bounds.
+//! Where that takes more looks, the list is shorter or empty, and the next search, [`AGAIN`] later,
+//! goes on with sharper bounds.
 
 use std::collections::VecDeque;
 
@@ -63,6 +63,9 @@ impl Pass {
 const ENOUGH: usize = 4096;
 /// Chunks looked into by one search: 4 MiB of metadata.
 const LOOKS: usize = 1024;
+/// An unfinished search goes on after so long. It looks into 2 GiB of base pages each time: without a
+/// pause a full node of many gigabytes would keep the supervisor busy with nothing else.
+const AGAIN: Nanos = Nanos::from_millis(20);
 /// A class of idle time, and whether there is a shadow.
 const KEYS: usize = 512;
 
@@ -130,7 +133,7 @@ impl Victims {
             return Some(found);
         }
         let pause = if list.unfinished {
-            Nanos(1)
+            AGAIN
         } else {
             Nanos(pass.period.0 / 4)
         };

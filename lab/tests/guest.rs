@@ -137,7 +137,8 @@ fn a_run_promotes_and_puts_everything_back() {
     ))
     .good();
     assert!(number(&out, "promoted_pages") > 500, "{out}");
-    assert!(number(&out, "tpm_committed") > 500, "{out}");
+    // Only pages that keep a shadow move by transactions: the first 32, and some of the others.
+    assert!(number(&out, "tpm_committed") > 30, "{out}");
     // The books: what was ordered has ended one way or another.
     let ended: u64 = [
         "promoted_pages",

@@ -191,12 +191,7 @@ fn write_stats(file: &Path, status: &Status) -> anyhow::Result<()> {
 /// tiers in name; without it there is nothing to tier.
 fn setting(options: &mut Options) -> anyhow::Result<Setting> {
     let tiers = Topology::discover(Path::new("/"), None)?.tiers;
-    let top: u64 = tiers
-        .nodes()
-        .iter()
-        .filter(|n| tiers.is_top(n.id))
-        .map(|n| n.capacity_bytes)
-        .sum();
+    let top: u64 = tiers.top().map(|n| n.capacity_bytes).sum();
     let all: u64 = tiers.nodes().iter().map(|n| n.capacity_bytes).sum();
     if let Some(fast) = options.fast_bytes {
         let most = if tiers.count() > 1 { top } else { all };

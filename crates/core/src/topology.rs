@@ -87,12 +87,16 @@ impl Tiers {
     /// Whether the node is in the fastest tier.
     #[must_use]
     pub fn is_top(&self, id: NodeId) -> bool {
-        // For every hint fault: the fastest tier's nodes come first.
-        let Some(first) = self.nodes.first() else {
-            return false;
-        };
-        let mut fastest = self.nodes.iter().take_while(|n| n.tier == first.tier);
-        fastest.any(|n| n.id == id)
+        self.top().any(|n| n.id == id)
+    }
+
+    /// The nodes of the fastest tier.
+    pub fn top(&self) -> impl Iterator<Item = &NodeInfo> + Clone {
+        // Asked for every hint fault: they come first.
+        let fastest = self.nodes.first().map(|n| n.tier);
+        self.nodes
+            .iter()
+            .take_while(move |n| Some(n.tier) == fastest)
     }
 
     /// How many tiers there are.

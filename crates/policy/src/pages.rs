@@ -43,6 +43,24 @@ impl Run {
         self.first + self.spans.len() as u64
     }
 
+    /// The spans that a range overlaps: number, offsets in the span that are of the range, span.
+    fn overlapping(
+        &mut self,
+        range: Range,
+    ) -> impl Iterator<Item = (u64, std::ops::Range<u64>, &mut Span)> {
+        let first = (range.start.0 >> SPAN_SHIFT).clamp(self.first, self.end());
+        let end = (((range.end.0 - 1) >> SPAN_SHIFT) + 1).clamp(first, self.end());
+        let index = |number| usize::try_from(number - self.first).expect("an index of the run");
+        let indices = index(first)..index(end);
+        let spans = (first..).zip(&mut self.spans[indices]);
+        spans.map(move |(number, span)| {
+            let start = number << SPAN_SHIFT;
+            let from = range.start.0.max(start) - start;
+            let to = range.end.0.min(start + (1 << SPAN_SHIFT)) - start;
+            (number, from..to, span.as_mut())
+        })
+    }
+
     /// The runs that are left when spans for which `gone` holds are taken out.
     fn without(self, gone: impl Fn(u64) -> bool) -> Vec<Self> {
         let mut runs: Vec<Self> = Vec::new();
@@ -124,13 +142,8 @@ impl Process {
             .iter_mut()
             .take_while(|run| run.first <= last)
         {
-            let numbers = first.max(run.first)..(last + 1).min(run.end());
-            for number in numbers {
-                let start = number << SPAN_SHIFT;
-                let from = range.start.0.max(start) - start;
-                let to = range.end.0.min(start + (1 << SPAN_SHIFT)) - start;
-                let index = usize::try_from(number - run.first).expect("an index of the run");
-                run.spans[index].arm(from..to, unit);
+            for (_, part, span) in run.overlapping(range) {
+                span.arm(part, unit);
             }
         }
     }
@@ -141,14 +154,9 @@ impl Process {
         let mut at = self.runs.partition_point(|run| run.end() <= first);
         while at < self.runs.len() && self.runs[at].first <= last {
             let run = &mut self.runs[at];
-            let numbers = first.max(run.first)..(last + 1).min(run.end());
             let mut empty = Vec::new();
-            for number in numbers {
-                let start = number << SPAN_SHIFT;
-                let from = range.start.0.max(start) - start;
-                let to = range.end.0.min(start + (1 << SPAN_SHIFT)) - start;
-                let index = usize::try_from(number - run.first).expect("an index of the run");
-                if run.spans[index].forget(from..to) {
+            for (number, part, span) in run.overlapping(range) {
+                if span.forget(part) {
                     empty.push(number);
                 }
             }
@@ -330,11 +338,7 @@ impl Pages {
         let found = self.find(page.pid).ok().and_then(|at| {
             let process = &self.processes[at];
             let (run, span) = process.find(span_of(page.addr))?;
-            let chunk = match page.size {
-                terrace_core::PageSize::Giant1G => 0,
-                _ => (page.addr.0 >> CHUNK_SHIFT) as usize % FAN,
-            };
-            Some(process.runs[run].spans[span].armed(chunk))
+            Some(process.runs[run].spans[span].armed_of(page))
         });
         found.unwrap_or_default()
     }

@@ -14,8 +14,11 @@ const RING_BYTES_MIN: u32 = 2 << 20;
 /// records) and `most`.
 #[must_use]
 pub(crate) fn ring_bytes(tiers: &Tiers, most: u32) -> u32 {
-    let top = tiers.nodes().iter().filter(|node| tiers.is_top(node.id));
-    let smallest = top.map(|node| node.capacity_bytes).min().unwrap_or(0);
+    let smallest = tiers
+        .top()
+        .map(|node| node.capacity_bytes)
+        .min()
+        .unwrap_or(0);
     u32::try_from(smallest / RING_SHARE)
         .unwrap_or(most)
         .clamp(RING_BYTES_MIN.min(most), most)
@@ -32,12 +35,7 @@ pub(crate) fn live_in_the_slow_tier(tiers: &Tiers) {
         tracing::warn!("Terrace's own memory stays where it is: {error}");
         return;
     }
-    let fast: Vec<NodeId> = tiers
-        .nodes()
-        .iter()
-        .map(|node| node.id)
-        .filter(|id| tiers.is_top(*id))
-        .collect();
+    let fast: Vec<NodeId> = tiers.top().map(|node| node.id).collect();
     match mempolicy::migrate_own_pages(&fast, slowest.id) {
         Ok(left) => tracing::debug!("{left} pages of Terrace's own stay in the fast tier"),
         Err(error) => tracing::warn!("What Terrace has in the fast tier stays there: {error}"),

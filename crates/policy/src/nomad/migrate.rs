@@ -141,13 +141,7 @@ impl Nomad {
 
     /// Keeps every fast node over its watermark, whatever is known of its pages' ages.
     pub(super) fn relieve(&mut self, now: Nanos) {
-        let fast: Vec<NodeId> = self
-            .tiers
-            .nodes()
-            .iter()
-            .map(|n| n.id)
-            .filter(|id| self.tiers.is_top(*id))
-            .collect();
+        let fast: Vec<NodeId> = self.tiers.top().map(|n| n.id).collect();
         for node in fast {
             let mut shortage = self.rooms.shortage(node);
             // Half the headroom is slack: demote in batches, not page by page.

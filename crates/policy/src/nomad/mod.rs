@@ -143,13 +143,9 @@ impl Nomad {
 
     /// Whether pages wait that the fast tier has no room for.
     fn is_contended(&self) -> bool {
-        self.tiers
-            .nodes()
-            .iter()
-            .filter(|n| self.tiers.is_top(n.id))
-            .all(|n| {
-                self.rooms.memory(n.id).is_some() && self.rooms.room(n.id) < n.capacity_bytes / 128
-            })
+        self.tiers.top().all(|n| {
+            self.rooms.memory(n.id).is_some() && self.rooms.room(n.id) < n.capacity_bytes / 128
+        })
     }
 
     fn control_scan(&mut self, now: Nanos) {
@@ -182,20 +178,11 @@ impl Nomad {
             return false;
         };
         let (mut armed, mut chunks) = (0, 0);
-        for node in self
-            .tiers
-            .nodes()
-            .iter()
-            .filter(|n| self.tiers.is_top(n.id))
-        {
-            for (place, _) in self.pages.ranks(node.id) {
-                let settled = self
-                    .pages
-                    .armed_at(place)
-                    .settled(now, self.scan.shortest());
-                armed += usize::from(settled > since);
-                chunks += 1;
-            }
+        let hold = self.scan.shortest();
+        for (place, _) in self.tiers.top().flat_map(|n| self.pages.ranks(n.id)) {
+            let settled = self.pages.armed_at(place).settled(now, hold);
+            armed += usize::from(settled > since);
+            chunks += 1;
         }
         armed * 16 >= chunks * 15
     }

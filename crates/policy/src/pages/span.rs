@@ -188,6 +188,14 @@ impl Span {
             .map_or_else(Armed::default, |armed| armed[chunk])
     }
 
+    /// When the chunk of a page was armed; a giant page counts to the first.
+    pub(super) fn armed_of(&self, page: PageRef) -> Armed {
+        match page.size {
+            PageSize::Giant1G => self.armed(0),
+            _ => self.armed(part(page.addr.0, CHUNK_SHIFT)),
+        }
+    }
+
     /// The entry of the page or, if a larger page is known there, of that.
     pub(super) fn get(&self, page: PageRef) -> Option<&Meta> {
         let chunk = part(page.addr.0, CHUNK_SHIFT);

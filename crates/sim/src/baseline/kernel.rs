@@ -132,7 +132,7 @@ impl Kernel {
             hot = params.time("hot_threshold", hot)?;
             limit = params.number("promote_rate_limit_mbps", limit, 1 << 30)?;
         }
-        let top = tiers.nodes().iter().filter(|n| tiers.is_top(n.id));
+        let top = tiers.top();
         let looks = crate::world::round(TICK.as_secs_f64() * 1e9 / setup.costs.probe_ns.max(1.0));
         let threads = setup.workload.programs.iter().map(|p| p.threads).max();
         let nodes = top

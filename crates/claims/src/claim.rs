@@ -7,6 +7,7 @@
 //! Names of workloads, systems and metrics are the simulator's; they are not checked here, because
 //! an open claim may name what does not exist yet. [`crate::plan`] sorts them.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -146,6 +147,8 @@ pub struct RunSpec {
     pub system: String,
     /// The policy's parameters.
     pub params: toml::Table,
+    /// Priorities of programs of the workload, by name (HeMem 5.2.2).
+    pub priorities: BTreeMap<String, u32>,
     /// Simulated time.
     pub seconds: f64,
     /// Of all randomness.

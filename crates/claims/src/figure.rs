@@ -35,7 +35,23 @@ pub const OWN: [(&str, &str); 6] = [
     ),
 ];
 
-/// All names.
+/// The figures of one program, over the whole run; a claim writes the program's name in front:
+/// `kv.ops_per_s`.
+pub const OF_PROGRAM: [(&str, &str); 2] = [
+    ("ops_per_s", "visits a second of the program"),
+    (
+        "fast_access_ratio",
+        "share of the program's accesses that the fast tier served",
+    ),
+];
+
+/// The program that a figure is of, and the figure's own name; `None` where it is of the whole run.
+#[must_use]
+pub fn of_program(name: &str) -> Option<(&str, &str)> {
+    name.rsplit_once('.')
+}
+
+/// All names but those of one program's figures.
 #[must_use]
 pub fn names() -> Vec<&'static str> {
     Outcome::METRICS
@@ -48,10 +64,23 @@ pub fn names() -> Vec<&'static str> {
 /// All figures of an outcome that it has.
 #[must_use]
 pub fn all(outcome: &Outcome) -> BTreeMap<String, f64> {
-    names()
+    let mut figures: BTreeMap<_, _> = names()
         .into_iter()
         .filter_map(|name| Some((name.to_owned(), figure(outcome, name)?)))
-        .collect()
+        .collect();
+    // The figures of a run's only program are the run's.
+    if outcome.programs.len() > 1 {
+        for program in &outcome.programs {
+            for (name, _) in OF_PROGRAM {
+                let value = match name {
+                    "ops_per_s" => program.ops_per_s,
+                    _ => program.fast_access_ratio,
+                };
+                figures.insert(format!("{}.{name}", program.name), value);
+            }
+        }
+    }
+    figures
 }
 
 fn figure(outcome: &Outcome, name: &str) -> Option<f64> {

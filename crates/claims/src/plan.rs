@@ -7,10 +7,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use terrace_workload::Workload;
+
 use crate::claim::Claim;
 use crate::claim::ClaimError;
 use crate::claim::RunSpec;
 use crate::claim::Status;
+use crate::figure;
+use crate::relation::Relation;
 
 /// Systems of the papers that are not built yet. One that is built is taken from
 /// [`Known::systems`], whether it stands here or not.
@@ -65,7 +69,11 @@ pub fn missing(filed: &Filed<'_>, known: Known<'_>) -> Result<Vec<String>, Claim
         add(&mut missing, format!("preset {system}"));
     }
     for (run, metric) in claim.holds.iter().flat_map(|relation| relation.names()) {
-        if known.metrics.contains(&metric) {
+        let known = match figure::of_program(metric) {
+            Some((_, own)) => figure::OF_PROGRAM.iter().any(|(name, _)| *name == own),
+            None => known.metrics.contains(&metric),
+        };
+        if known {
             continue;
         }
         if claim.status != Status::Open {
@@ -81,6 +89,28 @@ pub fn missing(filed: &Filed<'_>, known: Known<'_>) -> Result<Vec<String>, Claim
         return Err(refuse(claim.runs[0].line, what));
     }
     Ok(missing)
+}
+
+/// The first figure in the claim's relations that is of a program which that run's workload does not
+/// have, in words; figures of programs are those of workloads of several.
+#[must_use]
+pub fn stranger(claim: &Claim, run: &str, workload: &Workload) -> Option<String> {
+    let names = claim
+        .holds
+        .iter()
+        .flat_map(Relation::names)
+        .filter(|(of, _)| *of == run)
+        .filter_map(|(_, metric)| figure::of_program(metric));
+    let programs: Vec<&str> = workload.programs.iter().map(|p| p.name.as_str()).collect();
+    let known = |program: &str| programs.len() > 1 && programs.contains(&program);
+    let (program, metric) = names.into_iter().find(|(program, _)| !known(program))?;
+    Some(match programs[..] {
+        [_] => format!("'{program}.{metric}': the workload has one program; write {metric}"),
+        _ => format!(
+            "'{program}.{metric}': no program '{program}'; there are {}",
+            programs.join(", ")
+        ),
+    })
 }
 
 fn add(list: &mut Vec<String>, item: String) {

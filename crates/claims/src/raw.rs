@@ -5,6 +5,8 @@
 //! Every value that a check can refuse is [`Spanned`], so that the error can name its line. Checks
 //! stop at the first mistake. The format is documented in `docs/claims.md`.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use terrace_core::parse_bytes;
 use toml::Spanned;
@@ -70,6 +72,7 @@ struct RawRun {
     sizes: Option<Spanned<toml::Table>>,
     system: Option<Spanned<String>>,
     params: Option<Spanned<toml::Table>>,
+    priorities: Option<Spanned<BTreeMap<String, u32>>>,
     seconds: Option<Spanned<f64>>,
     seed: Option<u64>,
     engine: Option<Spanned<String>>,
@@ -205,8 +208,8 @@ impl RawRun {
             ($($key:ident),*) => { Self { name: None, $($key: self.$key.clone().or_else(|| setup.$key.clone())),* } };
         }
         pick!(
-            machine, workload, sizes, system, params, seconds, seed, engine, page_size, free,
-            divide, costs
+            machine, workload, sizes, system, params, priorities, seconds, seed, engine, page_size,
+            free, divide, costs
         )
     }
 
@@ -220,6 +223,7 @@ impl RawRun {
             sizes: table(self.sizes.as_ref()),
             system: required("system", self.system.as_ref(), start)?,
             params: table(self.params.as_ref()),
+            priorities: table(self.priorities.as_ref()),
             seconds: self.seconds(start)?,
             seed: self.seed.unwrap_or(1),
             engine: pick(self.engine.as_ref(), "engine", &engines)?,
@@ -285,7 +289,7 @@ fn pick<T: Copy>(value: Option<&Spanned<String>>, key: &str, words: &[(&str, T)]
     }
 }
 
-fn table(value: Option<&Spanned<toml::Table>>) -> toml::Table {
+fn table<T: Clone + Default>(value: Option<&Spanned<T>>) -> T {
     value
         .map(|table| table.get_ref().clone())
         .unwrap_or_default()

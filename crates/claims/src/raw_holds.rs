@@ -146,15 +146,19 @@ fn known_run(name: &str, at: usize, runs: &[&str]) -> Checked<String> {
     )
 }
 
+/// `metric`, or `program.metric` for one program's.
 fn metric_name(name: &str, at: usize) -> Checked<String> {
+    let (program, metric) = name.rsplit_once('.').unwrap_or(("one", name));
     let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-    if !name.is_empty() && name.chars().all(good) {
+    let good_program = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let full = !program.is_empty() && !metric.is_empty();
+    if full && metric.chars().all(good) && program.chars().all(good_program) {
         return Ok(name.to_owned());
     }
     fault(at, format!("'{name}' is not the name of a metric"))
 }
 
-/// `run.metric`, or two of them with ` / ` between.
+/// `run.metric`, `run.program.metric`, or two of them with ` / ` between.
 fn term(text: &str, at: usize, runs: &[&str]) -> Checked<Term> {
     let mut parts = text.split(" / ");
     let figure = |part: &str| match part.trim().split_once('.') {

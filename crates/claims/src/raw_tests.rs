@@ -139,6 +139,16 @@ const MISTAKES: &[(&str, &str, &str)] = &[
         "right = \"nomad.stable_ops_per_s\"",
         "left and right are the same",
     ),
+    (
+        "left = \"nomad.stable_ops_per_s\"",
+        "left = \"nomad..ops_per_s\"",
+        "'.ops_per_s' is not the name of a metric",
+    ),
+    (
+        "divide = 8",
+        "divide = 8\npriorities = { kv = -1 }",
+        ":16: invalid value",
+    ),
     ("within = 0.5", "", "about needs a tolerance"),
     (
         "over = [\"tpp\", \"nomad\"]",
@@ -164,6 +174,29 @@ fn each_mistake_names_its_line() {
         assert!(error.contains(expected), "{error}\n  lacks {expected}");
         assert!(error.starts_with("claims/nomad/small.toml:"), "{error}");
     }
+}
+
+#[test]
+fn a_run_may_put_programs_first_and_a_relation_name_one() {
+    let text = GOOD
+        .replacen(
+            "system = \"nomad\"",
+            "system = \"hemem\"\npriorities = { kv = 1 }",
+            1,
+        )
+        .replacen(
+            "left = \"nomad.stable_ops_per_s\"",
+            "left = \"nomad.kv.ops_per_s\"",
+            1,
+        );
+    let claim = parse(&text).unwrap();
+    assert_eq!(claim.runs[0].spec.priorities["kv"], 1);
+    assert!(claim.runs[1].spec.priorities.is_empty());
+    assert_ne!(
+        claim.runs[0].spec.key(),
+        parse(GOOD).unwrap().runs[0].spec.key()
+    );
+    assert_eq!(claim.holds[0].names()[0], ("nomad", "kv.ops_per_s"));
 }
 
 #[test]

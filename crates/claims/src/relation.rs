@@ -16,11 +16,11 @@ use std::fmt;
 /// A figure of a run, a quotient of two, or a number.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Term {
-    /// `run.metric`
+    /// `run.metric` or `run.program.metric`
     Figure {
         /// Name of the run.
         run: String,
-        /// Name of the metric.
+        /// Name of the metric, with the program's in front where it is one program's.
         metric: String,
     },
     /// `run.metric / run.metric`

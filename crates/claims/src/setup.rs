@@ -73,6 +73,7 @@ impl RunSpec {
         let mut setup = Setup::new(machine, self.workload()?);
         setup.system.clone_from(&self.system);
         setup.params = self.params.clone();
+        setup.priorities.clone_from(&self.priorities);
         setup.seconds = self.seconds;
         setup.seed = self.seed;
         setup.engine = match self.engine {

@@ -88,6 +88,7 @@ fn simulation(args: &ProfileArgs) -> SimArgs {
         paper_sizes: false,
         policy: "none".to_owned(),
         param: Vec::new(),
+        priority: Vec::new(),
         seconds: args.seconds,
         seed: args.seed,
         engine: "rate".to_owned(),

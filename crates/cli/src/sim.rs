@@ -31,6 +31,7 @@ pub(crate) fn sim(args: &SimArgs) -> anyhow::Result<u8> {
         let oracle = Setup {
             system: "oracle".to_owned(),
             params: toml::Table::new(),
+            priorities: BTreeMap::new(),
             ..setup.clone()
         };
         // A machine with one tier has no better placement.
@@ -92,6 +93,7 @@ pub(crate) fn setup(args: &SimArgs) -> anyhow::Result<Setup> {
         costs,
         system: args.policy.clone(),
         params,
+        priorities: priorities(&args.priority).map_err(usage)?,
         seconds: args.seconds,
         seed: args.seed,
         engine: if args.engine == "exact" {
@@ -104,6 +106,21 @@ pub(crate) fn setup(args: &SimArgs) -> anyhow::Result<Setup> {
         cache: !args.no_cache,
         ..Setup::new(machine, workload)
     })
+}
+
+/// Programs' priorities; whether there are such programs shows when they are simulated.
+fn priorities(given: &[String]) -> Result<BTreeMap<String, u32>, String> {
+    let one = |text: &String| {
+        let (name, number) = text.rsplit_once('=')?;
+        Some((name.trim().to_owned(), number.trim().parse().ok()?))
+    };
+    given
+        .iter()
+        .map(|text| {
+            let wrong = || format!("'{text}' is no priority; write PROGRAM=N, e.g. gups=1");
+            one(text).ok_or_else(wrong)
+        })
+        .collect()
 }
 
 fn page_size(text: &str) -> PageSize {
@@ -166,6 +183,9 @@ fn human(setup: &Setup, outcome: &Outcome) -> String {
     let _ = writeln!(text, "fast share  {}\n", spark(&fast));
     let _ = writeln!(text, "{}\n", figures(outcome));
     let _ = write!(text, "{}", by_node(setup, outcome));
+    if outcome.programs.len() > 1 {
+        let _ = write!(text, "\n\n{}", by_program(setup, outcome));
+    }
     text
 }
 
@@ -242,6 +262,23 @@ fn by_node(setup: &Setup, outcome: &Outcome) -> Table {
             format!("{:.2} %", share * 100.0),
             ByteSize(node.written_bytes).to_string(),
             ByteSize(node.migration_written_bytes).to_string(),
+        ]);
+    }
+    table
+}
+
+/// What each program came to, over the whole run.
+fn by_program(setup: &Setup, outcome: &Outcome) -> Table {
+    let mut table = Table::new();
+    table.load_preset(NOTHING);
+    table.set_header(["program", "priority", "visits/s", "fast accesses"]);
+    for program in &outcome.programs {
+        let priority = setup.priorities.get(&program.name).copied().unwrap_or(0);
+        table.add_row([
+            program.name.clone(),
+            priority.to_string(),
+            grouped(program.ops_per_s),
+            format!("{:.2} %", program.fast_access_ratio * 100.0),
         ]);
     }
     table

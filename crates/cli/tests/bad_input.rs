@@ -288,6 +288,11 @@ fn a_simulation_that_cannot_be() {
     assert!(sim(&["--fast-free", "100TiB"]).contains("Node 0"));
     assert!(sim(&["--param", "heat=3"]).contains("hysteresis"));
     assert!(sim(&["--param", "heat"]).contains("name=value"));
+    assert!(sim(&["--priority", "gups"]).contains("PROGRAM=N"));
+    assert!(sim(&["--priority", "gups=-1"]).contains("PROGRAM=N"));
+    let hemem = ["--policy", "hemem", "--priority", "gusp=1"];
+    assert!(sim(&hemem).contains("no program 'gusp'; there are: gups"));
+    assert!(sim(&["--priority", "gups=1"]).contains("knows no priorities"));
     assert!(sim(&["--seconds", "nan"]).contains("NaN"));
     assert!(sim(&["--costs", "/nonexistent"]).contains("/nonexistent"));
 

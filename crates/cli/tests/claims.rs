@@ -70,6 +70,47 @@ fn a_held_claim_that_does_not_hold_fails() {
     assert!(text.contains("1 marked held do not hold"), "{text}");
 }
 
+/// Two programs that do not fit the fast node together: the one with priority is in it, though it is
+/// visited evenly and seldom.
+#[test]
+fn a_claim_can_put_a_program_first_and_speak_of_it() {
+    let folder = folder("held", "hemem", "mix", 0.5);
+    let path = folder.path().join("claims/nomad/x.toml");
+    let text = fs::read_to_string(&path).expect("written before");
+    let sizes = "sizes = { of = \"rest:zipf+kv:zipf\", \"rest.working_set\" = \"40GiB\", \
+                 \"kv.working_set\" = \"16GiB\", \"kv.theta\" = 0.01, \"kv.think\" = \"2us\", \
+                 \"kv.threads\" = 1 }\nparams = { sample_period = 500 }\npriorities = { kv = 1 }";
+    let text = text
+        .replace("sizes = { working_set = \"64GiB\" }", sizes)
+        .replace("seconds = 3.0", "seconds = 10.0")
+        .replace("a.fast_access_ratio", "a.kv.fast_access_ratio");
+    let with = |from: &str, to: &str| {
+        fs::write(&path, text.replace(from, to)).expect("written");
+        claims(folder.path(), &[]).assert()
+    };
+    with("", "").success();
+    with("kv = 1", "kv = 0").code(1);
+    for (from, to, expected) in [
+        ("kv = 1", "vk = 1", "no program 'vk'; there are: rest, kv"),
+        (
+            "a.kv.fast",
+            "a.vk.fast",
+            "no program 'vk'; there are rest, kv",
+        ),
+        (
+            "fast_access_ratio",
+            "fast_ratio",
+            "no metric 'kv.fast_ratio'",
+        ),
+        ("\"hemem\"", "\"nomad\"", "knows no priorities"),
+    ] {
+        let run = with(from, to).code(2);
+        let error = String::from_utf8(run.get_output().stderr.clone()).unwrap();
+        assert!(error.contains(expected), "{error} lacks {expected}");
+        assert_eq!(error.trim_end().lines().count(), 1, "{error}");
+    }
+}
+
 #[test]
 fn a_refuted_claim_that_holds_is_pointed_out() {
     let now = folder("refuted", "none", "gups-uniform", 0.4);

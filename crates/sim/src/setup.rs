@@ -59,7 +59,8 @@ pub struct Setup {
     pub window_s: f64,
     /// Whether there is a last-level cache.
     pub cache: bool,
-    /// Priorities of programs, by name; those not named have none.
+    /// Priorities of programs, by name; those not named have none. Only for a system that heeds them:
+    /// `hemem` (5.2.2), for which 0 is none and all above is alike.
     pub priorities: BTreeMap<String, u32>,
     /// Programs run on the sockets in turn, else all on the first. The policy's tiers are the first
     /// socket's.
@@ -165,8 +166,16 @@ pub enum SimError {
     #[error("'{0}' has no [lab] section; leave the lab's view out")]
     NoLab(String),
     /// A priority for a program there is not.
-    #[error("Priority: no program '{0}'")]
-    Priority(String),
+    #[error("Priority: no program '{name}'; there are: {known}")]
+    Priority {
+        /// What was named.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// A priority under a system that has none.
+    #[error("System '{0}' knows no priorities; hemem does")]
+    NoPriorities(String),
     /// A mapping that names no program, or pages it does not have.
     #[error("Page sizes: {0}")]
     Mapping(String),

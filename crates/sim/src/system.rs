@@ -97,11 +97,7 @@ pub(crate) fn make(setup: &Setup, hardware: &Hardware, space: &Space) -> Result<
     }
     let mut params = Params::new(setup);
     let none = || Box::new(terrace_policy::none::None) as Box<dyn Policy>;
-    for program in setup.priorities.keys() {
-        if !setup.workload.programs.iter().any(|p| p.name == *program) {
-            return Err(SimError::Priority(program.clone()));
-        }
-    }
+    check_priorities(setup)?;
     let mut sample_period = None;
     let (policy, tiers, movement, placement) = match name {
         "nomad" => {
@@ -145,6 +141,21 @@ pub(crate) fn make(setup: &Setup, hardware: &Hardware, space: &Space) -> Result<
         placement,
         sample_period,
     })
+}
+
+/// That they are of programs there are, under a system that heeds them.
+fn check_priorities(setup: &Setup) -> Result<(), SimError> {
+    let names = || setup.workload.programs.iter().map(|p| p.name.as_str());
+    if let Some(name) = setup.priorities.keys().find(|n| !names().any(|p| p == *n)) {
+        return Err(SimError::Priority {
+            name: name.clone(),
+            known: names().collect::<Vec<_>>().join(", "),
+        });
+    }
+    if setup.system != "hemem" && !setup.priorities.is_empty() {
+        return Err(SimError::NoPriorities(setup.system.clone()));
+    }
+    Ok(())
 }
 
 /// Reads a system's parameters; a name that nothing asked for is an error.

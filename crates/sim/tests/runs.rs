@@ -189,7 +189,12 @@ fn a_program_with_priority_is_served_by_the_fast_tier() {
     let mut setup = setup("hemem");
     setup.priorities.insert("nobody".to_owned(), 1);
     let error = terrace_sim::run(&setup, &mut |_| {}).expect_err("no such program");
-    assert!(matches!(error, SimError::Priority(_)), "{error}");
+    assert!(matches!(error, SimError::Priority { .. }), "{error}");
+    assert!(error.to_string().contains("there are: gups"), "{error}");
+    setup.priorities = [("gups".to_owned(), 1)].into();
+    setup.system = "nomad".to_owned();
+    let error = terrace_sim::run(&setup, &mut |_| {}).expect_err("it has none");
+    assert!(matches!(error, SimError::NoPriorities(_)), "{error}");
 }
 
 /// Bytes written to each node are counted, whoever writes them (HeMem 5.2.3).

@@ -47,6 +47,10 @@ pub(crate) struct SimArgs {
     /// A parameter of the policy, e.g. hysteresis=2 or scan_period_min=500ms.
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) param: Vec<String>,
+    /// Priority of a program of the workload (HeMem only): all of its memory is to be in the fast tier.
+    /// With `--workload mix --size of=kv:zipf+rest:gups` the programs are kv and rest: kv=1.
+    #[arg(long, value_name = "PROGRAM=N")]
+    pub(crate) priority: Vec<String>,
     /// Simulated seconds.
     #[arg(long, default_value_t = 60.0, value_name = "S")]
     pub(crate) seconds: f64,

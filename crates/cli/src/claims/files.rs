@@ -78,6 +78,13 @@ pub(crate) fn load(args: &ClaimsArgs) -> Result<Folder, String> {
                 .spec
                 .setup(machine)
                 .map_err(|error| refuse(error.to_string()))?;
+            if let Some(what) = plan::stranger(&claim, &run.name, &setup.workload) {
+                return Err(refuse(what));
+            }
+            if missing.is_empty() {
+                // Before anything is run, whichever claims are meant.
+                terrace_sim::check(&setup).map_err(|error| refuse(error.to_string()))?;
+            }
             if wanted && missing.is_empty() {
                 let planned = Planned { place, setup };
                 folder.runs.insert(run.spec.key(), planned);

@@ -72,6 +72,7 @@ fn common(args: &CompareArgs) -> SimArgs {
         paper_sizes: args.paper_sizes,
         policy: String::new(),
         param: Vec::new(),
+        priority: Vec::new(),
         seconds: args.seconds,
         seed: args.seed,
         engine: args.engine.clone(),

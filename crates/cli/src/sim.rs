@@ -219,6 +219,10 @@ fn figures(outcome: &Outcome) -> Table {
         ("migration, of thread time", percent("migration_share")),
         ("waiting for migration", percent("stall_share")),
         (
+            "writes that waited for a copy",
+            metric("writes_waited_share").map(|x| format!("{:.6} %", x * 100.0)),
+        ),
+        (
             "page inaccessible, p99",
             metric("inaccessible_p99_ns").map(|ns| format!("{} ns", grouped(ns))),
         ),

@@ -63,6 +63,13 @@ pub struct Stats {
     pub missing_faults: u64,
     /// Writes of the programs that waited because their page was being moved.
     pub writes_waited: u64,
+    /// Writes of the programs, all of them. The simulator counts lines written, those in the cache
+    /// included. On a machine nobody counts stores, so it is an estimate: one sampling period for each sampled
+    /// store (`terrace_track::TrackStats::stores` says what that leaves out). `None` where stores are not
+    /// sampled.
+    pub writes: Option<u64>,
+    /// [`Self::writes_waited`] as a share of them. The paper of HeMem has less than 0.0000013 (3.2).
+    pub writes_waited_share: Option<f64>,
     /// How long pages were inaccessible during a commit, ns.
     #[serde(rename = "inaccessible_ns", serialize_with = "quantiles")]
     pub inaccessible: Histogram<u64>,
@@ -99,6 +106,8 @@ impl Default for Stats {
             write_protect_faults: 0,
             missing_faults: 0,
             writes_waited: 0,
+            writes: None,
+            writes_waited_share: None,
             inaccessible,
             terrace_cpu_ns: 0,
         }
@@ -138,6 +147,14 @@ impl Stats {
             (Verdict::NoMemory, _) => self.refused_no_memory += 1,
             (Verdict::Lost, _) => self.lost += 1,
         }
+    }
+
+    /// Notes how many writes there were in all, and with that which share of them waited.
+    #[expect(clippy::cast_precision_loss, reason = "a share for printing")]
+    pub fn set_writes(&mut self, writes: Option<u64>) {
+        self.writes = writes;
+        let all = writes.filter(|writes| *writes > 0);
+        self.writes_waited_share = all.map(|all| self.writes_waited as f64 / all as f64);
     }
 
     /// Notes how long a page was inaccessible.

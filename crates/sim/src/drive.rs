@@ -9,6 +9,7 @@ use terrace_core::Nanos;
 use terrace_policy::Engine;
 use terrace_policy::Event;
 use terrace_policy::Policy;
+use terrace_workload::Program;
 
 use crate::EngineKind;
 use crate::Outcome;
@@ -56,11 +57,39 @@ struct Run<'a> {
     phase_due: u64,
     phases: Vec<usize>,
     phase_changed_s: Option<f64>,
+    written: Written,
     series: Vec<Point>,
     before: Before,
     metadata: u64,
     /// Judges the placement; not in memory mode, nor for huge memories.
     watch: Option<Watch>,
+}
+
+/// Lines that programs wrote, in cache or memory: by the share of the writes in each phase's visits.
+#[derive(Debug, Clone, Default)]
+struct Written {
+    lines: f64,
+    /// Of each program: lines that a visit writes on average, and its visits when this was reckoned.
+    programs: Vec<(f64, f64)>,
+}
+
+impl Written {
+    /// Adds what was written since the last time; from now on visits are those of these phases.
+    fn reckon(&mut self, setup: &Setup, visits: &[f64], phases: &[usize]) {
+        for ((each, before), visits) in self.programs.iter().zip(visits) {
+            self.lines += each * (visits - before);
+        }
+        let a_visit = |(program, phase): (&Program, &usize)| {
+            let parts = program.phases[*phase].parts.iter();
+            let lines = parts.map(|part| {
+                let share = f64::from(part.write_percent) / 100.0;
+                part.weight * share * f64::from(part.lines)
+            });
+            lines.sum()
+        };
+        let programs = setup.workload.programs.iter().zip(phases).map(a_visit);
+        self.programs = programs.zip(visits.iter().copied()).collect();
+    }
 }
 
 /// Counters at the last point of the series.
@@ -203,6 +232,7 @@ impl<'a> Run<'a> {
             phase_due: 0,
             phases: Vec::new(),
             phase_changed_s: None,
+            written: Written::default(),
             series: Vec::new(),
             before: Before::default(),
             metadata: 0,
@@ -309,6 +339,8 @@ impl<'a> Run<'a> {
         }
         self.phases = phases;
         if changed {
+            let visits = &self.world.totals.visits;
+            self.written.reckon(self.setup, visits, &self.phases);
             self.clock.phases(&mut self.world, &self.phases);
         }
         if self.placement == Placement::Best {
@@ -381,6 +413,8 @@ impl<'a> Run<'a> {
     }
 
     fn outcome(mut self) -> Outcome {
+        let visits = &self.world.totals.visits;
+        self.written.reckon(self.setup, visits, &self.phases);
         let (setup, world) = (self.setup, &self.world);
         let totals = &world.totals;
         let promoted = self.engine.stats().promoted_pages;
@@ -390,6 +424,8 @@ impl<'a> Run<'a> {
             .and_then(|watch| watch.finish(setup, world, &self.phases, promoted));
         let stats = self.engine.stats_mut();
         stats.write_protect_faults = totals.write_protect_faults;
+        stats.writes_waited = crate::world::round(totals.writes_waited);
+        stats.set_writes(Some(crate::world::round(self.written.lines)));
         stats.samples_lost = world.sampling.as_ref().map_or(0, |sampling| sampling.lost);
         let seconds = Nanos(world.now).as_secs_f64();
         let programs = setup.workload.programs.iter().enumerate();
@@ -437,6 +473,7 @@ impl<'a> Run<'a> {
             worker_ns: totals.workers,
             supervisor_ns: totals.supervisor,
             writes_waited: totals.writes_waited,
+            written_lines: self.written.lines,
             phase_changed_s: self.phase_changed_s,
             shadow_bytes_max: totals.shadow_max,
             shadow_bytes_end: world.shadow_bytes(),

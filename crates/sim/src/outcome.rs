@@ -111,6 +111,8 @@ pub struct Outcome {
     pub supervisor_ns: f64,
     /// Writes that waited for the copy of their page.
     pub writes_waited: f64,
+    /// Lines that the programs wrote, those that the cache took included.
+    pub written_lines: f64,
     /// When a program last went on to another phase, s; none if all stayed in their first.
     pub phase_changed_s: Option<f64>,
     /// Most that shadows took, bytes.
@@ -180,7 +182,7 @@ impl Outcome {
         ),
         (
             "writes_waited_share",
-            "of the lines written, the share that waited for the copy of their page",
+            "of the lines written, in cache or memory, the share that waited for the copy of their page",
         ),
         (
             "slow_written_bytes",
@@ -276,10 +278,7 @@ impl Outcome {
             "samples_lost_share" => {
                 real(stats.samples_lost) / real((stats.samples + stats.samples_lost).max(1))
             }
-            "writes_waited_share" => {
-                let written: u64 = self.nodes.iter().map(|n| n.writes).sum();
-                self.writes_waited / real(written.max(1))
-            }
+            "writes_waited_share" => self.writes_waited / self.written_lines.max(1.0),
             "slow_written_bytes" => self.written(|tier| tier > 0),
             "fast_written_bytes" => self.written(|tier| tier == 0),
             "migration_written_bytes" => {

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use terrace_config::Machine;
 use terrace_sim::EngineKind;
+use terrace_sim::Outcome;
 use terrace_sim::Setup;
 use terrace_sim::SimError;
 use terrace_workload::Sizes;
@@ -220,6 +221,38 @@ fn wear_is_counted() {
     let told = outcome.metric("slow_written_bytes").expect("counted")
         + outcome.metric("fast_written_bytes").expect("counted");
     assert!((told - written as f64).abs() < 1.0);
+}
+
+/// What writes that waited are a share of: all that is written, which without a cache is what the nodes
+/// served and with one is more (HeMem 3.2).
+#[test]
+fn writes_are_counted_whoever_takes_them() {
+    for engine in [EngineKind::Rate, EngineKind::Exact] {
+        let run = |cache: bool| {
+            let mut setup = setup("hemem");
+            setup.engine = engine;
+            setup.cache = cache;
+            let sizes = Sizes::fast_free(4 << 20).with("phase_time=300ms");
+            let workload = Workload::named("phases", &sizes.expect("a setting"));
+            setup.workload = workload.expect("known");
+            setup.params.insert("sample_period".into(), 200.into());
+            setup.seconds = 1.0;
+            terrace_sim::run(&setup, &mut |_| {}).expect("fine")
+        };
+        let served = |o: &Outcome| o.nodes.iter().map(|n| n.writes as f64).sum::<f64>();
+        let (bare, cached) = (run(false), run(true));
+        let of_all = served(&bare) / bare.written_lines;
+        assert!((of_all - 1.0).abs() < 0.02, "{engine:?} {of_all}");
+        let of_all = served(&cached) / cached.written_lines;
+        assert!(of_all < 0.98, "{engine:?} {of_all}");
+        for outcome in [bare, cached] {
+            let share = outcome.metric("writes_waited_share").expect("counted");
+            assert!((share * outcome.written_lines - outcome.writes_waited).abs() < 1e-6);
+            let stats = &outcome.stats;
+            let told = stats.writes_waited_share.expect("counted") * outcome.written_lines;
+            assert!((told - outcome.writes_waited).abs() < 1.0, "{told}");
+        }
+    }
 }
 
 /// The oracle is an upper bound, and no system gets more memory than there is.

@@ -168,6 +168,7 @@ impl Status {
         let seen = self.stat(seen);
         let _ = writeln!(out, "  {what:<14} {seen:>10}   lost {lost}");
     }
+        self.waits(&mut out);
 
     fn spans(&self, out: &mut String) {
         let span = |key: &str| {
@@ -194,3 +195,33 @@ impl Status {
         );
     }
 }
+    /// Nothing where no write can have waited.
+    fn waits(&self, out: &mut String) {
+        let waited = self.stat("writes_waited");
+        let float = |name: &str| self.stats.get(name).and_then(serde_json::Value::as_f64);
+        let of = match (float("writes_waited_share"), float("writes")) {
+            (Some(share), Some(all)) => format!("{:.6} % of about {all:.2e}", share * 100.0),
+            _ if waited == 0 => return,
+            _ => "of an unknown number".to_owned(),
+        };
+        let _ = writeln!(out, "  writes waited  {waited:>10}   {of}");
+    }
+
+    /// How many pages were out of reach for under 10 us, how many for under 100 us, and so on.
+    fn decades(&self) -> Vec<String> {
+        let buckets = self.stats.get("inaccessible_ns").map(|m| &m["buckets"]);
+        let buckets = buckets.and_then(serde_json::Value::as_array);
+        let mut decades: BTreeMap<u64, u64> = BTreeMap::new();
+        for bucket in buckets.into_iter().flatten() {
+            let (below, count) = (bucket["below_ns"].as_u64(), bucket["count"].as_u64());
+            if let (Some(below), Some(count)) = (below, count) {
+                let decade = (below.max(2) - 1).ilog10() + 1;
+                *decades.entry(10_u64.saturating_pow(decade)).or_default() += count;
+            }
+        }
+        decades
+            .iter()
+            .map(|(below, count)| format!("{count} under {}", Nanos(*below)))
+            .collect()
+    }
+

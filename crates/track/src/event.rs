@@ -143,6 +143,11 @@ pub struct TrackStats {
     pub scanned_bytes: u64,
     /// Accesses without a known scan.
     pub unmatched: u64,
+    /// Stores of the tracked processes, estimated; `None` where the source does not sample stores. One
+    /// sample stands for as many as its event's period was, and lost samples for what the others
+    /// are on average. What a store is the source decides: a processor's event for stores counts those
+    /// that a cache took, too; the emulated PMU, as IBS with its filter, does not.
+    pub stores: Option<u64>,
     /// Accesses the source saw and had no room for.
     pub lost_accesses: u64,
     /// Times the kernel throttled the source because it interrupted too often; while it is

@@ -61,6 +61,7 @@ impl Session {
             let stats = self.engine.stats_mut();
             if tracking.samples() {
                 stats.samples_lost = found.lost_accesses;
+                stats.set_writes(found.stores);
             } else {
                 stats.hint_faults_lost = found.lost_accesses;
             }

@@ -90,6 +90,8 @@ pub struct EmulatedCounts {
     pub seen: u64,
     /// Of tracked processes.
     pub reported: u64,
+    /// Of those, stores.
+    pub stores: u64,
     /// Of other processes, or of one that was not yet known.
     pub foreign: u64,
     /// Roots that a process claimed.
@@ -108,6 +110,20 @@ pub struct EmulatedCounts {
     pub lost: u64,
     /// Samples not taken because of the rate limit.
     pub throttled: u64,
+}
+
+impl EmulatedCounts {
+    /// Stores of tracked processes that missed the emulated cache, estimated: the sampled ones, each for
+    /// a period, and of those that were lost, torn or not taken the same part. `None` where none was
+    /// sampled.
+    #[must_use]
+    pub fn all_stores(&self, period: u64) -> Option<u64> {
+        let came = u128::from(self.seen);
+        let missing = u128::from(self.lost) + u128::from(self.torn) + u128::from(self.throttled);
+        let sampled = u128::from(self.stores) * u128::from(period);
+        let all = (sampled * (came + missing)).checked_div(came)?;
+        (all > 0).then(|| u64::try_from(all).unwrap_or(u64::MAX))
+    }
 }
 
 /// The lab's emulated PMU.
@@ -334,6 +350,7 @@ impl Tracker for EmulatedPmu {
                     None => self.counts.foreign += 1,
                     Some(pid) => {
                         self.counts.reported += 1;
+                        self.counts.stores += u64::from(record.store);
                         let time = self.offset.ours(record.time_ns);
                         sink(TrackEvent::Sample(sample(pid, record, time)));
                     }
@@ -354,6 +371,7 @@ impl Tracker for EmulatedPmu {
             accesses: counts.reported,
             lost_accesses: counts.lost + counts.torn,
             throttled: counts.throttled,
+            stores: self.control().and_then(|now| counts.all_stores(now.period)),
             ..TrackStats::default()
         })
     }
@@ -379,5 +397,25 @@ fn sample(pid: Pid, record: &Record, time: Nanos) -> Sample {
 impl Drop for EmulatedPmu {
     fn drop(&mut self) {
         self.enable(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stores_are_estimated_from_the_period_and_what_was_lost() {
+        let counts = EmulatedCounts {
+            seen: 1_000,
+            reported: 800,
+            stores: 200,
+            lost: 90,
+            torn: 10,
+            throttled: 400,
+            ..EmulatedCounts::default()
+        };
+        assert_eq!(counts.all_stores(397), Some(200 * 397 * 3 / 2));
+        assert_eq!(EmulatedCounts::default().all_stores(397), None);
     }
 }

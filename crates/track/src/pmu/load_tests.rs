@@ -21,6 +21,7 @@ use terrace_sys::perf::feed::record;
 
 use super::*;
 use crate::event::TrackEvent;
+use batch::Counts;
 use source::Lost;
 use source::Turn;
 use table::Access;
@@ -34,6 +35,8 @@ const FIELDS: Fields = Fields::IDENTIFIER
     .with(Fields::PHYS_ADDR);
 const LOADS: u64 = 11;
 const STORES: u64 = 12;
+/// Stores for one access, as an event for micro-operations has it.
+const STORE_FACTOR: u64 = 20;
 const PID: u32 = 100;
 const STRANGER: u32 = 200;
 
@@ -67,6 +70,10 @@ impl Source for FeedSource {
             STORES => Some(Access::Store),
             _ => None,
         }
+    }
+
+    fn stores_a_sample(&self, period: u64) -> u64 {
+        period * STORE_FACTOR
     }
 
     fn set_period(&mut self, period: u64) -> Result<(), PmuError> {
@@ -210,6 +217,10 @@ fn under_load(rate: u64, time: Duration, config: &PmuConfig) -> PmuStats {
     let seen = tracker.stats().unwrap();
     assert_eq!(seen.accesses, polled);
     assert_eq!(seen.accesses + seen.lost_accesses + counts.foreign, made);
+    // Each sampled store stands for a period that was between the shortest and the longest.
+    let stores = stats.stores.expect("stores are sampled");
+    let least = writes * config.period * STORE_FACTOR;
+    assert!(stores >= least, "{stores}, at least {least}");
     stats
 }
 
@@ -261,6 +272,36 @@ fn a_loss_makes_the_period_longer_and_is_told_at_once() {
     assert_eq!(feeds[0].pending(), 0);
     sampling.turn().unwrap();
     assert_eq!(shared.lock().stats.counts.lost, lost);
+}
+
+/// Of twelve samples four are stores, one of them a stranger's; three more that are lost are taken to be
+/// alike.
+#[test]
+fn stores_are_estimated_from_the_period_and_what_was_lost() {
+    let (mut feeds, source) = feeds(1, 16 << 10);
+    let made = Arc::clone(&source.made);
+    let shared = Arc::new(Shared::new().unwrap());
+    let mut sampling = Sampling::new(source, Arc::clone(&shared), &PmuConfig::default());
+    sampling.family.add(Pid(PID), false);
+    for number in 0..12 {
+        make(&mut feeds[0], &made, 0, number);
+    }
+    sampling.turn().unwrap();
+    let stats = shared.lock().stats;
+    assert_eq!(stats.counts.records, 12);
+    assert_eq!(stats.stores, Some(3 * 5_000 * STORE_FACTOR));
+    let lossy = PmuStats {
+        counts: Counts {
+            lost: 3,
+            ..stats.counts
+        },
+        ..stats
+    };
+    assert_eq!(
+        lossy.stores_with_lost(),
+        Some(3 * 5_000 * STORE_FACTOR * 15 / 12)
+    );
+    assert_eq!(PmuStats::default().stores_with_lost(), None);
 }
 
 #[test]

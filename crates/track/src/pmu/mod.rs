@@ -168,6 +168,7 @@ impl Tracker for PmuTracker {
             lost_accesses: stats.counts.lost + stats.queue_lost,
             lost_process_events: stats.process_events_lost,
             throttled: stats.counts.throttled,
+            stores: stats.stores_with_lost(),
             ..TrackStats::default()
         })
     }

@@ -48,6 +48,9 @@ const IDLE_FACTOR: u32 = 10;
 pub struct PmuStats {
     /// What became of the samples.
     pub counts: Counts,
+    /// Stores that the reported ones stand for, those that found the queue full included; `None` while
+    /// none was sampled.
+    pub stores: Option<u64>,
     /// Of the reported ones, those that found the queue full.
     pub queue_lost: u64,
     /// Records of processes that found no room in a ring.
@@ -63,6 +66,16 @@ pub struct PmuStats {
     pub cost_share: f64,
     /// Processor time of the sampling thread.
     pub thread_time: Nanos,
+}
+
+impl PmuStats {
+    /// The stores, with those that the lost samples stand for if they were as the others.
+    #[must_use]
+    pub fn stores_with_lost(&self) -> Option<u64> {
+        let (came, lost) = (self.counts.records.max(1), self.counts.lost);
+        let all = u128::from(self.stores?) * u128::from(came + lost) / u128::from(came);
+        Some(u64::try_from(all).unwrap_or(u64::MAX))
+    }
 }
 
 /// An order to the thread, answered at once.
@@ -114,7 +127,7 @@ pub(super) struct Sampling<S> {
     pub(super) source: S,
     pub(super) shared: Arc<Shared>,
     batch: Batch,
-    family: Family,
+    pub(super) family: Family,
     clock: LocalClock,
     control: PeriodControl,
     stats: PmuStats,
@@ -253,6 +266,7 @@ impl<S: Source> Sampling<S> {
             &mut |event| events.push(event),
         );
         add(&mut self.stats.counts, counts);
+        self.count_stores(&events);
         let mut state = shared.lock();
         for event in &events {
             match event {
@@ -272,6 +286,17 @@ impl<S: Source> Sampling<S> {
             shared.events.ring();
         }
         counts
+    }
+
+    /// A batch is from before a change of the period at most by one turn.
+    fn count_stores(&mut self, events: &[TrackEvent]) {
+        let store = |event: &&TrackEvent| matches!(event, TrackEvent::Sample(s) if s.write);
+        let sampled = events.iter().filter(store).count() as u64;
+        if sampled > 0 {
+            let each = self.source.stores_a_sample(self.stats.period);
+            let stores = self.stats.stores.unwrap_or(0);
+            self.stats.stores = Some(stores.saturating_add(sampled.saturating_mul(each)));
+        }
     }
 
     /// What was lost, what it cost, and whether the period follows.

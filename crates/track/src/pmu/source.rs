@@ -47,6 +47,8 @@ pub(super) trait Source: Send {
     fn drain(&mut self, sink: &mut dyn FnMut(Result<Record, Malformed>)) -> Turn;
     /// What the samples of an event are.
     fn access(&self, id: u64) -> Option<Access>;
+    /// How many stores a sampled one stands for, where one in so many memory accesses is sampled.
+    fn stores_a_sample(&self, period: u64) -> u64;
     /// One sample in so many memory accesses from now on.
     fn set_period(&mut self, period: u64) -> Result<(), PmuError>;
     /// Watches a process, and with `follow` its future children.
@@ -307,6 +309,12 @@ impl Source for KernelSource {
     fn access(&self, id: u64) -> Option<Access> {
         let before = || self.access_before.get(&id);
         self.access.get(&id).or_else(before).copied()
+    }
+
+    fn stores_a_sample(&self, period: u64) -> u64 {
+        let mut events = self.plan.events.iter();
+        let stores = events.find(|planned| planned.access != Access::Load);
+        stores.map_or(0, |planned| planned.event.period(period))
     }
 
     fn set_period(&mut self, period: u64) -> Result<(), PmuError> {

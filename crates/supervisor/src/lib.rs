@@ -7,11 +7,13 @@
 //!
 //! * [`options`]: what was asked for, checked. [`session`]: the run itself.
 //! * [`program`]: starting the program, its end. [`links`]: the agents' connections.
-//! * [`machine`]: the engine's actions on Linux. [`inventory`], [`memory`], [`mappings`]: what is where;
+//! * [`machine`]: the engine's actions on Linux. [`inventory`], [`memory`], [`cache_room`], [`mappings`]: what is
+//!   where;
 //!   [`tracking`]: which tracker; [`scanner`]: the kernel's scanner; [`cpu`]: what it costs.
 //! * [`group`]: several programs under one supervisor.
 //! * [`control`]: `terrace status`, `pause`, `resume`. [`report`]: the statistics for people.
 
+pub mod cache_room;
 pub mod control;
 pub mod cpu;
 mod footprint;

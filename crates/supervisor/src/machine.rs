@@ -28,6 +28,8 @@ use terrace_proto::Commit;
 use terrace_proto::Op;
 use terrace_proto::Outcome;
 
+use crate::cache_room::CacheRoom;
+
 #[derive(Debug, Clone, Copy)]
 struct Outstanding {
     page: PageRef,
@@ -46,6 +48,8 @@ pub struct LinuxMachine {
     pub scan_wanted: Option<(ScanScope, Nanos)>,
     /// Whether the policy asked for an inventory; taken by the session.
     pub inventory_wanted: bool,
+    /// Where page cache counts as room.
+    pub cache_room: CacheRoom,
     outstanding: BTreeMap<u64, Outstanding>,
     reclaims: BTreeMap<u64, Pid>,
     seq: u64,
@@ -65,12 +69,13 @@ pub struct End {
 impl LinuxMachine {
     /// With that mover and no agents yet.
     #[must_use]
-    pub const fn new(ordinary: OrdinaryMover) -> Self {
+    pub fn new(ordinary: OrdinaryMover) -> Self {
         Self {
             links: BTreeMap::new(),
             ordinary,
             scan_wanted: None,
             inventory_wanted: false,
+            cache_room: CacheRoom::default(),
             outstanding: BTreeMap::new(),
             reclaims: BTreeMap::new(),
             seq: 0,
@@ -150,13 +155,21 @@ impl LinuxMachine {
         let by_transaction = order.way == Way::Transaction;
         let refused = match end.outcome {
             Outcome::NotManaged | Outcome::Unavailable | Outcome::Busy | Outcome::NoShadow => true,
-            // No huge page is free there. The kernel makes one or moves its parts.
-            Outcome::NoMemory => order.page.size == PageSize::Huge2M,
+            // No huge page is free there: the kernel makes one or moves its parts. Or there is room in
+            // the page cache: for `move_pages` the kernel reclaims it, for the agent, which may not
+            // insist on the node, it takes memory of another.
+            Outcome::NoMemory => {
+                order.page.size == PageSize::Huge2M
+                    || self.cache_room.counts(order.migration.target())
+            }
             _ => false,
         };
         if by_transaction && refused {
             self.by_ordinary(end.seq, order.page, order.migration);
             return None;
+        }
+        if end.outcome == Outcome::NoMemory {
+            self.cache_room.failed(now, order.migration.target());
         }
         if by_transaction && end.outcome.moved() {
             engine.stats_mut().inaccessible(Nanos(end.inaccessible_ns));

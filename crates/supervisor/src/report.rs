@@ -64,6 +64,9 @@ pub struct NodeStatus {
     pub tier: u16,
     /// Not allocated, bytes.
     pub free_bytes: u64,
+    /// Page cache that the kernel would give back at once, bytes: room, too.
+    #[serde(default)]
+    pub cache_bytes: u64,
     /// All of it, bytes.
     pub total_bytes: u64,
 }
@@ -71,7 +74,8 @@ pub struct NodeStatus {
 /// The counters and the policy's own.
 #[must_use]
 pub fn counters(engine: &Engine) -> (serde_json::Value, BTreeMap<String, u64>) {
-    let stats = serde_json::to_value(engine.stats()).unwrap_or_default();
+    let mut stats = serde_json::to_value(engine.stats()).unwrap_or_default();
+    stats["inaccessible_ns"]["buckets"] = buckets(engine);
     let own = engine
         .policy()
         .counters()
@@ -79,6 +83,27 @@ pub fn counters(engine: &Engine) -> (serde_json::Value, BTreeMap<String, u64>) {
         .map(|(k, v)| (k.to_owned(), v))
         .collect();
     (stats, own)
+}
+
+/// How long pages were out of reach, a histogram: the buckets that have any.
+fn buckets(engine: &Engine) -> serde_json::Value {
+    let mut found: BTreeMap<u64, u64> = BTreeMap::new();
+    for value in engine.stats().inaccessible.iter_recorded() {
+        *found.entry(bound(value.value_iterated_to())).or_default() +=
+            value.count_since_last_iteration();
+    }
+    let bucket = |(below, count)| serde_json::json!({ "below_ns": below, "count": count });
+    found.into_iter().map(bucket).collect()
+}
+
+/// The first of 1, 2, 5, 10, 20, 50, ... that is above.
+fn bound(ns: u64) -> u64 {
+    let decade = 10_u64.pow(ns.max(1).ilog10());
+    [2, 5, 10]
+        .map(|step| decade.saturating_mul(step))
+        .into_iter()
+        .find(|bound| *bound > ns)
+        .unwrap_or(u64::MAX)
 }
 
 impl Status {
@@ -107,16 +132,7 @@ impl Status {
             };
             let _ = writeln!(out, "  process {:<8} {:<16} {how}", p.pid, p.name);
         }
-        for n in &self.nodes {
-            let _ = writeln!(
-                out,
-                "  node {:<3} tier {}   {} free of {}",
-                n.node,
-                n.tier,
-                bytesize::ByteSize(n.free_bytes).display().iec(),
-                bytesize::ByteSize(n.total_bytes).display().iec()
-            );
-        }
+        self.memory(&mut out);
         let bytes = |name| {
             bytesize::ByteSize(self.stat(name))
                 .display()
@@ -152,11 +168,31 @@ impl Status {
             self.stat("refused_no_memory"),
             self.stat("lost")
         );
+        self.wear(&mut out);
+        self.waits(&mut out);
         self.spans(&mut out);
         for limit in &self.limits {
             let _ = writeln!(out, "  note: {limit}");
         }
         out
+    }
+
+    fn memory(&self, out: &mut String) {
+        let iec = |bytes| bytesize::ByteSize(bytes).display().iec().to_string();
+        for n in &self.nodes {
+            let cache = match n.cache_bytes {
+                0 => String::new(),
+                bytes => format!(", {} of page cache to give back", iec(bytes)),
+            };
+            let _ = writeln!(
+                out,
+                "  node {:<3} tier {}   {} free of {}{cache}",
+                n.node,
+                n.tier,
+                iec(n.free_bytes),
+                iec(n.total_bytes)
+            );
+        }
     }
 
     fn accesses(&self, out: &mut String) {
@@ -168,33 +204,20 @@ impl Status {
         let seen = self.stat(seen);
         let _ = writeln!(out, "  {what:<14} {seen:>10}   lost {lost}");
     }
-        self.waits(&mut out);
 
-    fn spans(&self, out: &mut String) {
-        let span = |key: &str| {
-            let ns = self
-                .stats
-                .get("inaccessible_ns")
-                .and_then(|m| m.get(key))
-                .and_then(serde_json::Value::as_u64);
-            Nanos(ns.unwrap_or(0)).to_string()
-        };
-        let _ = writeln!(
-            out,
-            "  inaccessible   {:>10}   p50, {} p99, {} max, a page",
-            span("p50"),
-            span("p99"),
-            span("max")
-        );
-        let cpu = Nanos(self.stat("terrace_cpu_ns"));
-        let share = cpu.as_secs_f64() / self.seconds.max(1e-9) * 100.0;
-        let _ = writeln!(
-            out,
-            "  Terrace's cpu  {:>9.2}s   {share:.1} % of one processor",
-            cpu.as_secs_f64()
-        );
+    fn wear(&self, out: &mut String) {
+        let nodes = self.stats.get("migration_written_bytes");
+        let nodes = nodes.and_then(serde_json::Value::as_object);
+        let written = nodes.into_iter().flatten().map(|(node, bytes)| {
+            let bytes = bytesize::ByteSize(bytes.as_u64().unwrap_or(0));
+            format!("{} to node {node}", bytes.display().iec())
+        });
+        let written = written.collect::<Vec<_>>().join(", ");
+        if !written.is_empty() {
+            let _ = writeln!(out, "  migrations wrote           {written}");
+        }
     }
-}
+
     /// Nothing where no write can have waited.
     fn waits(&self, out: &mut String) {
         let waited = self.stat("writes_waited");
@@ -225,3 +248,81 @@ impl Status {
             .collect()
     }
 
+    fn spans(&self, out: &mut String) {
+        let span = |key: &str| {
+            let ns = self
+                .stats
+                .get("inaccessible_ns")
+                .and_then(|m| m.get(key))
+                .and_then(serde_json::Value::as_u64);
+            Nanos(ns.unwrap_or(0)).to_string()
+        };
+        let _ = writeln!(
+            out,
+            "  inaccessible   {:>10}   p50, {} p99, {} max, a page",
+            span("p50"),
+            span("p99"),
+            span("max")
+        );
+        let decades = self.decades();
+        if !decades.is_empty() {
+            let _ = writeln!(out, "{:>30}{}", "", decades.join(", "));
+        }
+        let cpu = Nanos(self.stat("terrace_cpu_ns")).as_secs_f64();
+        // Starting takes some hundredths of a second, of which no share of a short run says anything.
+        let share = match self.seconds {
+            short if short < 1.0 => String::new(),
+            seconds => format!("   {:.1} % of one processor", cpu / seconds * 100.0),
+        };
+        let _ = writeln!(out, "  Terrace's cpu  {cpu:>9.2}s{share}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use terrace_policy::Settings;
+
+    use super::*;
+
+    #[test]
+    fn times_out_of_reach_are_a_histogram() {
+        assert_eq!(
+            [0, 1, 2, 4, 5, 9, 10, 999].map(bound),
+            [2, 2, 5, 5, 10, 10, 20, 1000]
+        );
+        assert_eq!(bound(u64::MAX), u64::MAX);
+        let mut settings = Settings::new("none", BTreeMap::new());
+        let tiers = terrace_core::Tiers::default();
+        let policy = terrace_policy::with_settings("none", &tiers, &mut settings).expect("known");
+        let mut engine = Engine::new(policy);
+        for us in [7, 30, 40, 2_000] {
+            engine.stats_mut().inaccessible(Nanos(us * 1000));
+        }
+        let (stats, policy_counters) = counters(&engine);
+        let buckets = &stats["inaccessible_ns"]["buckets"];
+        let bucket = |at: usize| {
+            let of = |name: &str| buckets[at][name].as_u64().expect("a number");
+            (of("below_ns"), of("count"))
+        };
+        assert_eq!(buckets.as_array().map(Vec::len), Some(3), "{buckets}");
+        assert_eq!([bucket(0), bucket(1)], [(10_000, 1), (50_000, 2)]);
+        let status = Status {
+            supervisor_pid: 7,
+            policy: "none".to_owned(),
+            paused: false,
+            seconds: 0.1,
+            processes: Vec::new(),
+            nodes: Vec::new(),
+            stats,
+            policy_counters,
+            tracker: None,
+            limits: Vec::new(),
+        };
+        let text = status.to_text();
+        assert!(
+            text.contains("1 under 10µs, 2 under 100µs, 1 under 10ms\n"),
+            "{text}"
+        );
+        assert!(!text.contains("of one processor"), "of 0.1 s: {text}");
+    }
+}

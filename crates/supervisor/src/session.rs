@@ -91,6 +91,7 @@ struct Session {
     managed: BTreeSet<Pid>,
     started: Nanos,
     memory_due: Nanos,
+    watermarks_due: Nanos,
     track_due: Nanos,
     agents_cpu: Agents,
 }
@@ -212,6 +213,7 @@ impl Session {
             managed: BTreeSet::new(),
             started: now,
             memory_due: now,
+            watermarks_due: now,
             track_due: now,
             agents_cpu: Agents::default(),
             options,

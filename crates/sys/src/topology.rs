@@ -14,6 +14,7 @@
 //!
 //! Paths start at a root directory, `/` but in tests. What changes at run time is in [`memory`].
 
+mod cache;
 pub mod memory;
 mod parse;
 

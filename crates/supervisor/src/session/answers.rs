@@ -75,14 +75,14 @@ impl Session {
             processes: self
                 .managed
                 .iter()
-                .map(|pid| ProcessStatus {
-                    pid: pid.0,
-                    agent: self
-                        .machine
-                        .links
-                        .get(pid)
-                        .is_some_and(AgentLink::can_transact),
-                    name: cpu::name(*pid),
+                .filter_map(|pid| {
+                    let link = self.machine.links.get(pid);
+                    Some(ProcessStatus {
+                        pid: pid.0,
+                        agent: link.is_some_and(AgentLink::can_transact),
+                        // Who is gone has no name any more.
+                        name: Some(cpu::name(*pid)).filter(|name| !name.is_empty())?,
+                    })
                 })
                 .collect(),
             nodes: self
@@ -90,14 +90,16 @@ impl Session {
                 .tiers
                 .nodes()
                 .iter()
-                .map(|node| {
-                    let memory = self.memory.read(node.id).unwrap_or_default();
-                    NodeStatus {
+                // A node that is there in name only has no memory.
+                .filter_map(|node| {
+                    let (memory, cache_bytes) = self.memory.read_with_cache(node.id).ok()?;
+                    Some(NodeStatus {
                         node: node.id.0,
                         tier: node.tier.0,
                         free_bytes: memory.free_bytes,
+                        cache_bytes,
                         total_bytes: memory.total_bytes,
-                    }
+                    })
                 })
                 .collect(),
             stats,

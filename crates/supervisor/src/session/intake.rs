@@ -22,6 +22,9 @@ use super::samples::Batch;
 use crate::machine::End;
 use crate::memory;
 
+/// Watermarks change with `vm.watermark_scale_factor` and when memory comes or goes.
+const WATERMARKS_INTERVAL: Nanos = Nanos::from_secs(10);
+
 impl Session {
     pub(super) fn sample_memory(&mut self, now: Nanos) {
         if now < self.memory_due {
@@ -31,12 +34,21 @@ impl Session {
         self.agents_cpu
             .look(now, self.machine.links.keys().copied());
         let nodes: Vec<NodeId> = self.setting.tiers.nodes().iter().map(|n| n.id).collect();
+        if now >= self.watermarks_due {
+            self.watermarks_due = now + WATERMARKS_INTERVAL;
+            if let Err(error) = self.memory.refresh_watermarks() {
+                tracing::warn!("Watermarks not read again: {error}");
+            }
+        }
         for node in nodes {
-            let Ok(mut sample) = self.memory.read(node) else {
+            let Ok((memory, cache_bytes)) = self.memory.read_with_cache(node) else {
                 continue;
             };
+            let is_top = self.setting.tiers.is_top(node);
+            let cache_room = &mut self.machine.cache_room;
+            let mut sample = cache_room.sample(now, (node, is_top), memory, cache_bytes);
             if let Some(cap) = self.options.fast_bytes
-                && self.setting.tiers.is_top(node)
+                && is_top
             {
                 let used = self
                     .managed

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How much memory is free on a node, and the kernel's watermarks.
+//! How much memory is free on a node, what page cache it would give back, and the kernel's watermarks.
 //!
 //! Contract: `/sys/devices/system/node/nodeN/meminfo`, short; `/proc/zoneinfo`, long, and read
 //! only when asked for: watermarks change with `vm.watermark_scale_factor` and memory hotplug.
@@ -12,6 +12,7 @@ use terrace_core::NodeId;
 use terrace_core::NodeMemory;
 
 use super::TopologyError;
+use super::cache;
 use super::parse;
 use super::read;
 
@@ -53,16 +54,28 @@ impl MemoryReader {
     ///
     /// Where there is no such node.
     pub fn read(&self, node: NodeId) -> Result<NodeMemory, TopologyError> {
+        Ok(self.read_with_cache(node)?.0)
+    }
+
+    /// What is free on a node now, and beside it the bytes of page cache that the kernel would give
+    /// back at once to who allocates there and nowhere else (`topology/cache.rs`).
+    ///
+    /// # Errors
+    ///
+    /// Where there is no such node.
+    pub fn read_with_cache(&self, node: NodeId) -> Result<(NodeMemory, u64), TopologyError> {
         let directory = self.root.join("sys/devices/system/node");
         let path = directory.join(format!("node{node}/meminfo"));
         let memory = parse::meminfo(&read(&path)?).ok_or(TopologyError::Form(path))?;
         let watermarks = self.watermarks.get(&node).copied().unwrap_or_default();
         let page_bytes = rustix::param::page_size() as u64;
-        Ok(NodeMemory {
+        let low_bytes = watermarks.low_pages.saturating_mul(page_bytes);
+        let sample = NodeMemory {
             free_bytes: memory.free_bytes,
-            low_bytes: watermarks.low_pages.saturating_mul(page_bytes),
+            low_bytes,
             high_bytes: watermarks.high_pages.saturating_mul(page_bytes),
             total_bytes: memory.total_bytes,
-        })
+        };
+        Ok((sample, cache::at_once(&memory, low_bytes, page_bytes)))
     }
 }

@@ -34,6 +34,12 @@ pub(super) fn numbers(text: &str) -> Option<Vec<u32>> {
 pub(super) struct Meminfo {
     pub(super) total_bytes: u64,
     pub(super) free_bytes: u64,
+    /// Page cache that was not used twice; the rest is 0 where the kernel does not say.
+    pub(super) inactive_file_bytes: u64,
+    /// Page cache (and shared memory) that a process maps.
+    pub(super) mapped_bytes: u64,
+    /// Page cache that must be written first, or is being written.
+    pub(super) unwritten_bytes: u64,
 }
 
 /// `Node 0 MemTotal:  1000 kB` and so on.
@@ -46,9 +52,13 @@ pub(super) fn meminfo(text: &str) -> Option<Meminfo> {
         let kib: u64 = rest.trim().strip_suffix("kB")?.trim().parse().ok()?;
         kib.checked_mul(1024)
     };
+    let unwritten = [" Dirty:", " Writeback:"].map(|name| field(name).unwrap_or(0));
     Some(Meminfo {
         total_bytes: field(" MemTotal:")?,
         free_bytes: field(" MemFree:")?,
+        inactive_file_bytes: field(" Inactive(file):").unwrap_or(0),
+        mapped_bytes: field(" Mapped:").unwrap_or(0),
+        unwritten_bytes: unwritten[0].saturating_add(unwritten[1]),
     })
 }
 

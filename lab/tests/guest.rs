@@ -154,6 +154,40 @@ fn a_run_promotes_and_puts_everything_back() {
     assert_eq!(number(&out, "ordered"), ended, "{out}");
 }
 
+/// The number behind a word, at the start of a line or after others.
+fn behind(text: &str, word: &str) -> u64 {
+    let mut words = text
+        .split_whitespace()
+        .skip_while(|w| w.trim_end_matches(':') != word);
+    let number = words.nth(1).and_then(|n| n.parse().ok());
+    number.unwrap_or_else(|| panic!("no {word} in {text}"))
+}
+
+/// A server that has been up for a day: its fast node is full of page cache.
+#[test]
+#[ignore = "boots the emulated machine"]
+fn page_cache_on_the_fast_node_is_room() {
+    let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a file");
+    file.as_file().set_len(160 << 20).expect("room");
+    let out = guest(&format!(
+        "cat {} > /dev/null; cat /sys/devices/system/node/node0/meminfo
+         echo 1 > /sys/kernel/mm/numa/demotion_enabled
+         terrace run --stats=/tmp/s -- {SMALL} --seconds 12s > /tmp/out || exit 1
+         cat /proc/vmstat /tmp/s",
+        file.path().display()
+    ))
+    .good();
+    let (free, cache) = (behind(&out, "MemFree"), behind(&out, "Inactive(file)"));
+    assert!(
+        free < 20 << 10 && cache > 60 << 10,
+        "not full of cache: {out}"
+    );
+    let promoted = number(&out, "promoted_pages");
+    assert!(promoted > 500, "{out}");
+    // The kernel makes room of page cache, not of programs' pages, though it may demote.
+    assert!(behind(&out, "pgsteal_anon") * 20 < promoted, "{out}");
+}
+
 #[test]
 #[ignore = "boots the emulated machine"]
 fn a_killed_supervisor_leaves_the_program_alone_and_the_doctor_restores() {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A queue of what is due at some work of a program: a calendar of buckets, of which only the present
 //! one is in order. What lies beyond the calendar waits unordered for the next one. So an entry costs
-//! two moves and a place in a small heap, however many there are.
+//! two moves and its part of sorting a bucket, however many there are. What comes for the bucket that
+//! is being used up goes into a heap beside it: a few, unless the buckets are far too wide.
 
 use std::cmp::Ordering;
 use std::cmp::Reverse;
@@ -30,16 +31,20 @@ impl PartialOrd for Due {
 }
 impl Ord for Due {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.work
-            .total_cmp(&other.work)
-            .then(self.unit.cmp(&other.unit))
-            .then(self.write.cmp(&other.write))
+        self.key().cmp(&other.key())
+    }
+}
+
+impl Due {
+    /// Its place in the order: work is not negative, so its bits are in the order of its values.
+    const fn key(&self) -> (u64, u32, bool) {
+        (self.work.to_bits(), self.unit, self.write)
     }
 }
 
 const BUCKETS: usize = 1024;
 
-/// The queue. While it is not empty, the first entry is in `present`.
+/// The queue. While it is not empty, the first entry is in `present` or in `late`.
 #[derive(Debug)]
 pub(crate) struct Calendar {
     /// Where the first bucket begins, and how wide each is.
@@ -47,7 +52,10 @@ pub(crate) struct Calendar {
     width: f64,
     /// The bucket that `present` was made from.
     at: usize,
-    present: BinaryHeap<Reverse<Due>>,
+    /// In order, the first one last.
+    present: Vec<Due>,
+    /// What came for it since, if anything.
+    late: BinaryHeap<Reverse<Due>>,
     buckets: Vec<Vec<Due>>,
     later: Vec<Due>,
     /// Entries in `buckets`.
@@ -60,7 +68,8 @@ impl Calendar {
             base: 0.0,
             width: 1.0,
             at: 0,
-            present: BinaryHeap::new(),
+            present: Vec::new(),
+            late: BinaryHeap::new(),
             buckets: (0..BUCKETS).map(|_| Vec::new()).collect(),
             later: Vec::new(),
             filed: 0,
@@ -69,12 +78,20 @@ impl Calendar {
 
     /// The first entry's work.
     pub(crate) fn first(&self) -> Option<f64> {
-        self.present.peek().map(|due| due.0.work)
+        let late = self.late.peek().map(|due| due.0.work);
+        match (self.present.last().map(|due| due.work), late) {
+            (Some(present), Some(late)) => Some(present.min(late)),
+            (present, late) => present.or(late),
+        }
     }
 
     /// Takes the first entry; `width` is how wide buckets shall be if new ones are made.
     pub(crate) fn pop(&mut self, width: f64) -> Option<Due> {
-        let first = self.present.pop()?.0;
+        let first = match (self.present.last(), self.late.peek()) {
+            (Some(present), Some(Reverse(late))) if late < present => self.late.pop()?.0,
+            (None, _) => self.late.pop()?.0,
+            _ => self.present.pop()?,
+        };
         self.fill(width);
         Some(first)
     }
@@ -91,7 +108,8 @@ impl Calendar {
     /// Bytes it takes.
     pub(crate) fn bytes(&self) -> u64 {
         let filed: usize = self.buckets.iter().map(Vec::capacity).sum();
-        ((self.present.capacity() + filed + self.later.capacity()) * size_of::<Due>()) as u64
+        let present = self.present.capacity() + self.late.capacity();
+        ((present + filed + self.later.capacity()) * size_of::<Due>()) as u64
     }
 
     #[expect(
@@ -102,7 +120,7 @@ impl Calendar {
     fn file(&mut self, due: Due) {
         let bucket = ((due.work - self.base) / self.width).max(0.0) as usize;
         if bucket <= self.at {
-            self.present.push(Reverse(due));
+            self.late.push(Reverse(due));
         } else if bucket < BUCKETS {
             self.buckets[bucket].push(due);
             self.filed += 1;
@@ -113,12 +131,13 @@ impl Calendar {
 
     /// Goes on to the next bucket that holds something, if the present one is used up.
     fn fill(&mut self, width: f64) {
-        while self.present.is_empty() {
+        while self.present.is_empty() && self.late.is_empty() {
             if self.filed > 0 {
                 self.at += 1;
                 let bucket = &mut self.buckets[self.at];
                 self.filed -= bucket.len();
-                self.present.extend(bucket.drain(..).map(Reverse));
+                std::mem::swap(&mut self.present, bucket);
+                self.present.sort_unstable_by_key(|due| Reverse(due.key()));
             } else if self.later.is_empty() {
                 return;
             } else {

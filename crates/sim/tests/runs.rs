@@ -212,6 +212,12 @@ fn wear_is_counted() {
         .sum();
     let stats = &outcome.stats;
     assert_eq!(migrated, stats.promoted_bytes + stats.demoted_bytes);
+    for node in &outcome.nodes {
+        let number = u16::try_from(node.node).expect("a node");
+        let told = stats.migration_written_bytes.get(&number);
+        let told = told.copied().unwrap_or(0);
+        assert_eq!(told, node.migration_written_bytes, "node {number}");
+    }
     assert!(migrated > 0);
     let written: u64 = outcome
         .nodes

@@ -378,7 +378,14 @@ fn moves_at(workload: &str, fast_free: u64) -> Option<f64> {
 
 /// HeMem in the lab. The machine's times are longer by the dilation, so are the paper's: a policy
 /// tick of 10 ms, 10 GB/s. One in [`SAMPLE_PERIOD`] misses keeps sampling at some percent of a
-/// processor. Reserve and managed threshold are the preset's shares of the fast tier.
+/// processor. The preset's other amounts stay:
+/// * thresholds (8, 4, 18), `swap_ratio` and `copy_threads` are numbers, not times; the period counts
+///   accesses, and memory a thousandth as large needs fewer of them to know a page as well;
+/// * `free_reserve` and `managed_threshold` are shares of the fast tier (of a page at least);
+/// * `inflight_bytes` is about what may be moved in a tick, whose time is longer as the rate is lower:
+///   100 MB either way. That is much for the lab's memory; simulated with the lab's costs, 4 and 8 MiB
+///   take some seconds longer to settle and end where 128 MiB does (docs/papers/hemem.md);
+/// * `inventory_interval` spaces work of the kernel in proportion to memory, which is small here.
 fn hemem_options(machine: &Machine) -> Vec<String> {
     let dilation = machine.lab.map_or(1.0, |lab| lab.dilation);
     vec![
@@ -450,6 +457,17 @@ mod tests {
             told.extend(heard.take(line.as_bytes()));
         }
         assert_eq!(told, ["15 s, 10 ops/s", "30 s, 10 ops/s"]);
+    }
+
+    #[test]
+    fn hemems_times_are_as_long_as_the_machine_is_slow() {
+        let machine = |text: &str| Machine::parse(text, Path::new("m.toml")).expect("checked");
+        let slow = machine(include_str!("../../../machines/hemem-2cpu.toml"));
+        assert_eq!(slow.lab.map(|lab| lab.dilation), Some(20.0));
+        let options = hemem_options(&slow);
+        let has = |option: &str| options.iter().any(|o| o == option);
+        assert!(has("--param=policy_interval=200000us"), "{options:?}");
+        assert!(has("--param=max_migration_rate=500000000"), "{options:?}");
     }
 
     #[test]

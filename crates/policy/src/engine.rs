@@ -32,6 +32,10 @@ pub trait Machine {
     fn probe(&mut self, _now: Nanos, _node: NodeId, _pages: u32) -> bool {
         false
     }
+    /// As [`Self::probe`], of pages that are named. Whether it can.
+    fn look(&mut self, _now: Nanos, _node: NodeId, _page: PageRef, _pages: u32) -> bool {
+        false
+    }
 }
 
 /// How a migration was carried out, for the statistics.
@@ -158,6 +162,9 @@ impl Engine {
                 Action::Inventory => machine.inventory(now),
                 Action::Probe { node, pages } => {
                     machine.probe(now, node, pages);
+                }
+                Action::Look { node, page, pages } => {
+                    machine.look(now, node, page, pages);
                 }
             }
         }

@@ -227,4 +227,14 @@ pub enum Action {
         /// How many pages.
         pages: u32,
     },
+    /// Read and clear the accessed bits of mapped pages that are neighbours, of those that are on the
+    /// node; each is told by [`Event::Probed`].
+    Look {
+        /// The node.
+        node: NodeId,
+        /// The first.
+        page: PageRef,
+        /// How many.
+        pages: u32,
+    },
 }

@@ -5,6 +5,12 @@
 //! of looked-at ones, whichever is first. From chunk to chunk it waits `period / number of chunks`,
 //! at least [`crate::Costs::scan_floor_ns`]; so a pass over much memory takes longer than asked. Work
 //! and shootdown are charged to the program. A page that is marked still keeps its first time.
+//!
+//! With [`crate::world::Movement::paused_scan`] also: a chunk's work delays the next by 32 times as
+//! much; a new period counts from now; and, since 6.7, from the third pass on each of a program's
+//! other writable mappings takes an interval of its own, in which nothing of its memory is marked (who
+//! does not fault there does not have it scanned, but at last the kernel scans them anyway, one at a
+//! time: `vma_pids_forced`).
 
 use std::ops::Range;
 
@@ -24,6 +30,15 @@ use crate::world::round;
 /// Units that are armed in one go; the rate engine keeps something for each such block.
 pub(crate) const BLOCK: u32 = 512;
 
+/// Mappings behind a program's memory that each take an interval: those of a dynamically linked
+/// program (data of six libraries and of the loader, the allocator's, the stack), less two that share
+/// one with its memory.
+pub(crate) const OTHER_MAPPINGS: u64 = 8;
+/// From this pass on the kernel asks who faults where (`vma_is_accessed`).
+const ASKS_FROM: u32 = 2;
+/// A thread is to run so many times as long as it scans.
+const RUN_SHARE: f64 = 32.0;
+
 /// Where a program's pass is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Scanner {
@@ -33,6 +48,8 @@ pub(crate) struct Scanner {
     pub(crate) next: u64,
     /// How long a whole pass takes, ns.
     pub(crate) pass: u64,
+    /// Passes that have ended.
+    passes: u32,
 }
 
 impl Scanner {
@@ -41,6 +58,7 @@ impl Scanner {
         interval: 0,
         next: u64::MAX,
         pass: u64::MAX,
+        passes: 0,
     };
 }
 
@@ -63,6 +81,7 @@ impl World {
             let scanner = &mut self.scanners[program];
             let next = match scanner.next {
                 u64::MAX => now + interval / 4,
+                _ if self.movement.paused_scan.is_some() => now + interval,
                 next => next.min(now + interval),
             };
             scanner.interval = interval;
@@ -150,10 +169,19 @@ impl World {
             self.charge(program, Charge::Profiling, wait);
             self.charge_shootdowns(program, By::Program, Charge::Profiling, 1.0);
         }
-        let now = self.now;
+        let (now, paused) = (self.now, self.movement.paused_scan);
         let scanner = &mut self.scanners[program];
         scanner.cursor = if cursor >= count { 0 } else { cursor };
         scanner.next = Nanos(now + scanner.interval).0;
+        if let Some(others) = paused {
+            scanner.next += round(RUN_SHARE * work);
+            if cursor >= count {
+                if scanner.passes >= ASKS_FROM {
+                    scanner.next += others * scanner.interval;
+                }
+                scanner.passes += 1;
+            }
+        }
         start..units.start + cursor
     }
 }

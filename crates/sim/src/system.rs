@@ -68,18 +68,21 @@ const TRANSACTIONS: Movement = Movement {
     synchronous: false,
     protected: None,
     supervised: true,
+    paused_scan: None,
 };
 const ORDINARY: Movement = Movement {
     transactions: false,
     synchronous: false,
     protected: None,
     supervised: false,
+    paused_scan: None,
 };
 const IN_FAULT: Movement = Movement {
     transactions: false,
     synchronous: true,
     protected: None,
     supervised: false,
+    paused_scan: None,
 };
 
 /// Makes the system of a set-up.
@@ -129,8 +132,12 @@ pub(crate) fn make(setup: &Setup, hardware: &Hardware, space: &Space) -> Result<
         "none" => (none(), tiers, ORDINARY, Placement::Normal),
         _ => {
             let tiers = hardware.kernel_tiers(0);
-            let policy = baseline::make(setup, &mut params, &tiers, space)?;
-            (policy, tiers, IN_FAULT, Placement::Normal)
+            let (policy, paused_scan) = baseline::make(setup, &mut params, &tiers, space)?;
+            let movement = Movement {
+                paused_scan,
+                ..IN_FAULT
+            };
+            (policy, tiers, movement, Placement::Normal)
         }
     };
     params.0.finish()?;

@@ -169,6 +169,8 @@ pub(crate) struct Movement {
     pub(crate) protected: Option<Copying>,
     /// A supervisor beside the programs decides, and takes processor time for it.
     pub(crate) supervised: bool,
+    /// The scanner keeps all of the kernel's pauses; so many intervals of them are for other mappings.
+    pub(crate) paused_scan: Option<u64>,
 }
 
 /// The machine.
@@ -208,6 +210,8 @@ pub(crate) struct World {
     pub(crate) inventory: bool,
     /// The policy asked for these probes.
     pub(crate) probes: VecDeque<(usize, u32)>,
+    /// And these looks: node, first unit, how many.
+    pub(crate) looks: VecDeque<(usize, u32, u32)>,
     /// Clock hands over the nodes' pages.
     pub(crate) hands: [u32; NODES],
     /// The program whose hint fault is being handled.
@@ -309,6 +313,7 @@ impl World {
             ends: VecDeque::new(),
             inventory: false,
             probes: VecDeque::new(),
+            looks: VecDeque::new(),
             hands: [0; NODES],
             in_fault: None,
             blocked: Vec::new(),
@@ -541,6 +546,41 @@ impl World {
         if probed {
             self.pump(engine);
         }
+        while let Some((node, first, count)) = self.looks.pop_front() {
+            self.look_at(engine, clock, node, first, count);
+            if self.looks.is_empty() {
+                self.pump(engine);
+            }
+        }
+    }
+
+    /// Looks at neighbours: one through its mapping, several along the page table.
+    fn look_at(
+        &mut self,
+        engine: &mut Engine,
+        clock: &mut dyn Clock,
+        node: usize,
+        first: u32,
+        count: u32,
+    ) {
+        let end = first.saturating_add(count).min(self.space.units());
+        for unit in first..end {
+            if self.node(unit) != node || self.has(unit, bits::ORDERED) {
+                continue;
+            }
+            let accessed = clock.test_and_clear(self, unit);
+            let event = Event::Probed {
+                page: self.space.page(unit),
+                node: crate::hardware::node_id(node),
+                accessed,
+            };
+            engine.observe(Nanos(self.now), &event);
+        }
+        self.totals.workers += if count == 1 {
+            self.costs.probe_ns
+        } else {
+            f64::from(count) * self.costs.pte_scan_ns
+        };
     }
 
     /// The clock hand of a node goes over its next pages.
@@ -623,6 +663,13 @@ impl terrace_policy::Machine for World {
     fn probe(&mut self, _now: Nanos, node: NodeId, pages: u32) -> bool {
         self.probes
             .extend(node_of(self, node).map(|node| (node, pages)));
+        true
+    }
+
+    fn look(&mut self, _now: Nanos, node: NodeId, page: PageRef, pages: u32) -> bool {
+        if let (Some(node), Some(unit)) = (node_of(self, node), self.space.find(page)) {
+            self.looks.push_back((node, unit, pages));
+        }
         true
     }
 }

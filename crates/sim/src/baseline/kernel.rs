@@ -7,8 +7,10 @@
 //!   faults. With plenty of free fast memory (1 GiB or 1/16 of the node above the promo watermark) each
 //!   is promoted; else those whose hint-fault latency is below the threshold, as far as the rate limit
 //!   lets it. Every 60 s the threshold moves by an eighth towards as many candidates as the limit
-//!   allows. A promotion that finds no room wakes kswapd, which demotes by recency up to the promo
-//!   watermark.
+//!   allows, and once when it first matters: the last time was before the run. A promotion that finds
+//!   no room wakes kswapd, which demotes by recency up to the promo watermark: by generations, as
+//!   today's kernels do, or by the two lists (`mglru = false`: a kernel of the papers' time, whose
+//!   scanner does not ask either who faults where).
 //! * `tpp` (TPP, and Nomad 2.2 on it): a hint fault on a page that is on the active list promotes it,
 //!   the first one only puts it there. Demotion starts at a watermark of its own (2 % of the node
 //!   above high), so that allocations and promotions find room; promotion goes below high.
@@ -29,6 +31,8 @@ use terrace_policy::Verdict;
 
 use super::kswapd::Kswapd;
 use super::kswapd::List;
+use super::mglru::Mglru;
+use super::mglru::Prices;
 use super::numa_scan::ScanPeriod;
 use crate::Setup;
 use crate::SimError;
@@ -57,7 +61,8 @@ struct Threshold {
     /// Bytes a second.
     limit: u64,
     candidates: u64,
-    adjusted: Nanos,
+    /// `None`: before the run.
+    adjusted: Option<Nanos>,
     at_adjustment: u64,
     window: Nanos,
     at_window: u64,
@@ -65,7 +70,10 @@ struct Threshold {
 
 impl Threshold {
     fn adjust(&mut self, now: Nanos) {
-        if now.since(self.adjusted) <= ADJUST_PERIOD {
+        if self
+            .adjusted
+            .is_some_and(|at| now.since(at) <= ADJUST_PERIOD)
+        {
             return;
         }
         let wanted = u128::from(self.limit) * 60;
@@ -83,7 +91,7 @@ impl Threshold {
         } else {
             threshold
         };
-        self.adjusted = now;
+        self.adjusted = Some(now);
         self.at_adjustment = self.candidates;
     }
 
@@ -107,11 +115,16 @@ pub(crate) struct Kernel {
     /// The node of the processors that fault.
     home: NodeId,
     nodes: Vec<Kswapd>,
+    /// For each of them; empty with the two lists.
+    generations: Vec<Mglru>,
+    /// Whether the generations know what is on the nodes.
+    listed: bool,
     scan: ScanPeriod,
     threshold: Threshold,
-    /// By unit: its list.
+    /// By unit: its list. Empty without lists.
     lists: Vec<List>,
-    deadline: Nanos,
+    /// When the next tick is due.
+    due: Nanos,
     actions: VecDeque<Action>,
     candidates: u64,
     no_room: u64,
@@ -127,15 +140,16 @@ impl Kernel {
     ) -> Result<Self, SimError> {
         let min = params.time("scan_period_min", Nanos::from_secs(1))?;
         let max = params.time("scan_period_max", Nanos::from_secs(60))?;
-        let (mut hot, mut limit) = (Nanos::from_secs(1), 65_536);
+        let (mut hot, mut limit, mut mglru) = (Nanos::from_secs(1), 65_536, false);
         if mode == Mode::Tiering {
             hot = params.time("hot_threshold", hot)?;
             limit = params.number("promote_rate_limit_mbps", limit, 1 << 30)?;
+            mglru = params.switch("mglru", true)?;
         }
         let top = tiers.top();
         let looks = crate::world::round(TICK.as_secs_f64() * 1e9 / setup.costs.probe_ns.max(1.0));
         let threads = setup.workload.programs.iter().map(|p| p.threads).max();
-        let nodes = top
+        let nodes: Vec<Kswapd> = top
             .clone()
             .map(|n| {
                 Kswapd::new(
@@ -150,7 +164,14 @@ impl Kernel {
             .find(|n| n.cpus.contains(&0))
             .or_else(|| top.clone().next())
             .map_or(NodeId(0), |n| n.id);
-        let lists = if mode == Mode::AutoNuma {
+        let prices = Prices {
+            page: setup.costs.probe_ns,
+            entry: setup.costs.pte_scan_ns,
+        };
+        let of = nodes.iter().filter(|_| mglru);
+        let generations = of.map(|n| Mglru::new(n.node, space, prices)).collect();
+        let scan = ScanPeriod::new(min, max, threads.unwrap_or(1));
+        let lists = if mode == Mode::AutoNuma || mglru {
             Vec::new()
         } else {
             vec![List::default(); space.units() as usize]
@@ -161,23 +182,44 @@ impl Kernel {
             space: space.clone(),
             home,
             nodes,
-            scan: ScanPeriod::new(min, max, threads.unwrap_or(1)),
+            generations,
+            listed: false,
+            scan: if mode == Mode::Tiering {
+                scan.with_tiers()
+            } else {
+                scan
+            },
             threshold: Threshold {
                 default: hot.0,
                 now: 0,
                 limit: limit << 20,
                 candidates: 0,
-                adjusted: Nanos::ZERO,
+                adjusted: None,
                 at_adjustment: 0,
                 window: Nanos::ZERO,
                 at_window: 0,
             },
             lists,
-            deadline: Nanos::ZERO,
+            due: Nanos::ZERO,
             actions: VecDeque::new(),
             candidates: 0,
             no_room: 0,
         })
+    }
+
+    /// Intervals that the scanner gives to other mappings, where it is modelled to that detail.
+    pub(crate) fn paused_scan(&self) -> Option<u64> {
+        (self.mode == Mode::Tiering).then_some(if self.generations.is_empty() {
+            0
+        } else {
+            crate::scanner::OTHER_MAPPINGS
+        })
+    }
+
+    fn reclaim(&mut self) {
+        for (kswapd, generations) in self.nodes.iter_mut().zip(&mut self.generations) {
+            generations.go(kswapd, &mut self.actions);
+        }
     }
 
     fn kswapd(&mut self, node: NodeId) -> Option<&mut Kswapd> {
@@ -185,7 +227,9 @@ impl Kernel {
     }
 
     fn fault(&mut self, now: Nanos, page: PageRef, node: NodeId, idle: Option<Nanos>) {
-        self.scan.fault(node == self.home);
+        if self.mode != Mode::Tiering {
+            self.scan.fault(node == self.home);
+        }
         let away = if self.mode == Mode::AutoNuma {
             node != self.home
         } else {
@@ -253,6 +297,41 @@ impl Kernel {
         }
     }
 
+    /// A page is on a fast node now, or still.
+    fn came(&mut self, unit: Option<u32>, node: NodeId) {
+        let index = self.nodes.iter().position(|k| k.node == node);
+        let generations = index.and_then(|index| self.generations.get_mut(index));
+        if let (Some(generations), Some(unit)) = (generations, unit) {
+            generations.add(unit);
+        }
+    }
+
+    /// A page was looked at.
+    fn probed(&mut self, page: PageRef, node: NodeId, accessed: bool) {
+        let Some(index) = self.nodes.iter().position(|k| k.node == node) else {
+            return;
+        };
+        let Some(unit) = self.space.find(page) else {
+            return;
+        };
+        let kswapd = &mut self.nodes[index];
+        if let Some(generations) = self.generations.get_mut(index) {
+            if generations.probed(unit, accessed, &mut self.actions) {
+                kswapd.demote(page, &mut self.actions);
+            }
+        } else if let Some(list) = self.lists.get_mut(unit as usize) {
+            kswapd.probed(page, accessed, list, &mut self.actions);
+        }
+    }
+
+    /// A page was promoted: the first of a pass has the kernel think about the period.
+    fn promoted(&mut self) {
+        if let Some(period) = self.scan.promoted() {
+            let scope = ScanScope::Slow;
+            self.actions.push_back(Action::Scan { scope, period });
+        }
+    }
+
     fn ended(&mut self, page: PageRef, migration: Migration, verdict: Verdict) {
         let moved = matches!(verdict, Verdict::Moved { .. } | Verdict::MovedOntoShadow);
         let bytes = page.size.bytes();
@@ -262,6 +341,10 @@ impl Kernel {
             Migration::Promote { to, .. } => {
                 if moved && let Some(target) = self.kswapd(to) {
                     target.took(bytes, list.unwrap_or_default());
+                    self.came(unit, to);
+                }
+                if moved && self.mode == Mode::Tiering {
+                    self.promoted();
                 }
                 if !moved {
                     self.scan.migration_failed();
@@ -277,6 +360,10 @@ impl Kernel {
                 let from = self.nodes.iter_mut().find(|k| k.sends_to(to));
                 if let Some(from) = from {
                     from.ended(bytes, moved);
+                    let node = from.node;
+                    if !moved {
+                        self.came(unit, node);
+                    }
                 }
             }
         }
@@ -328,17 +415,18 @@ impl Policy for Kernel {
                 page,
                 node,
                 accessed,
-            } => {
+            } => self.probed(page, node, accessed),
+            Event::Resident { page, node } => {
                 let unit = self.space.find(page);
-                let list = unit.and_then(|unit| self.lists.get_mut(unit as usize));
-                let kswapd = self.nodes.iter_mut().find(|k| k.node == node);
-                if let (Some(kswapd), Some(list)) = (kswapd, list) {
-                    kswapd.probed(page, accessed, list, &mut self.actions);
+                self.came(unit, node);
+            }
+            Event::Armed { pid, range, .. } => {
+                // One period for all programs: the first one's.
+                if pid == crate::space::pid(0) && range.start.0 == crate::space::BASE {
+                    self.scan.pass();
                 }
             }
-            Event::Resident { .. }
-            | Event::Armed { .. }
-            | Event::Sampled { .. }
+            Event::Sampled { .. }
             | Event::Mapped { .. }
             | Event::Priority { .. }
             | Event::ShadowLost { .. }
@@ -348,6 +436,10 @@ impl Policy for Kernel {
     }
 
     fn tick(&mut self, now: Nanos) {
+        if now < self.due {
+            self.reclaim();
+            return;
+        }
         if let Some(period) = self.scan.tick(now) {
             let scope = if self.mode == Mode::AutoNuma {
                 ScanScope::All
@@ -356,12 +448,20 @@ impl Policy for Kernel {
             };
             self.actions.push_back(Action::Scan { scope, period });
         }
-        if self.mode != Mode::AutoNuma {
+        if !self.generations.is_empty() {
+            if !std::mem::replace(&mut self.listed, true) {
+                self.actions.push_back(Action::Inventory);
+            }
+            for generations in &mut self.generations {
+                generations.tick(TICK.as_secs_f64() * 1e9);
+            }
+            self.reclaim();
+        } else if self.mode != Mode::AutoNuma {
             for node in &mut self.nodes {
                 self.actions.extend(node.round());
             }
         }
-        self.deadline = now + TICK;
+        self.due = now + TICK;
     }
 
     fn poll_action(&mut self) -> Option<Action> {
@@ -369,7 +469,12 @@ impl Policy for Kernel {
     }
 
     fn next_deadline(&self) -> Nanos {
-        self.deadline
+        let mut each = self.nodes.iter().zip(&self.generations);
+        if each.any(|(kswapd, generations)| generations.ready(kswapd)) {
+            Nanos::ZERO
+        } else {
+            self.due
+        }
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernel's background demotion by recency (`mm/vmscan.c`), for one fast node.
+//! The kernel's background demotion by recency (`mm/vmscan.c`), for one fast node: when it begins and
+//! ends, and, with the two lists that kernels before MGLRU have, what it takes ([`super::mglru`] is the
+//! other way).
 //!
 //! Woken below a watermark, it goes over the node's pages like a clock; it sleeps again above its
 //! target. An inactive page that was accessed since the hand was there last is kept, and becomes active
@@ -17,7 +19,8 @@ use terrace_policy::Action;
 use terrace_policy::Migration;
 use terrace_policy::Reason;
 
-const PRIORITY: u32 = 12;
+/// `DEF_PRIORITY`.
+pub(super) const PRIORITY: u32 = 12;
 
 /// Which list a page is on, and whether it was seen accessed there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -40,10 +43,11 @@ pub(crate) struct Kswapd {
     /// Above this it sleeps, bytes free.
     target: u64,
     awake: bool,
-    priority: u32,
+    pub(super) priority: u32,
     in_flight: usize,
     in_flight_bytes: u64,
-    freed: u64,
+    /// Bytes ordered away in this round.
+    pub(super) freed: u64,
     /// Pages it can look at in a round.
     round_max: u64,
     /// Bytes of active pages.
@@ -82,6 +86,25 @@ impl Kswapd {
         }
     }
 
+    pub(super) const fn awake(&self) -> bool {
+        self.awake
+    }
+
+    /// Sleeps until it is woken.
+    pub(super) const fn sleep(&mut self) {
+        self.awake = false;
+    }
+
+    /// Whether the target is reached.
+    pub(super) const fn reached(&self) -> bool {
+        self.memory.free_bytes >= self.target
+    }
+
+    /// Whether what is on its way is all that it may order now.
+    pub(super) fn waits(&self) -> bool {
+        self.enough() || self.in_flight >= IN_FLIGHT_MAX
+    }
+
     fn enough(&self) -> bool {
         self.memory.free_bytes + self.in_flight_bytes >= self.target
     }
@@ -95,7 +118,7 @@ impl Kswapd {
             self.awake = false;
             return None;
         }
-        if self.enough() || self.in_flight >= IN_FLIGHT_MAX {
+        if self.waits() {
             return None;
         }
         // The last round freed too little: look at more.
@@ -147,9 +170,14 @@ impl Kswapd {
             }
             (List::Inactive | List::Referenced, false) => {}
         }
-        if !self.awake || self.enough() || self.in_flight >= IN_FLIGHT_MAX {
+        if !self.awake || self.waits() {
             return;
         }
+        self.demote(page, actions);
+    }
+
+    /// Orders a page away.
+    pub(super) fn demote(&mut self, page: PageRef, actions: &mut VecDeque<Action>) {
         self.in_flight += 1;
         self.in_flight_bytes += page.size.bytes();
         self.freed += page.size.bytes();

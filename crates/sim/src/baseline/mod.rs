@@ -4,6 +4,7 @@
 
 mod kernel;
 mod kswapd;
+mod mglru;
 mod numa_scan;
 pub(crate) mod random;
 
@@ -17,18 +18,20 @@ use crate::system::Params;
 use kernel::Kernel;
 use kernel::Mode;
 
-/// The kernel's way that the set-up names.
+/// The kernel's way that the set-up names, and the intervals its scanner gives to other mappings.
 pub(crate) fn make(
     setup: &Setup,
     params: &mut Params,
     tiers: &Tiers,
     space: &Space,
-) -> Result<Box<dyn Policy>, SimError> {
+) -> Result<(Box<dyn Policy>, Option<u64>), SimError> {
     let mode = match setup.system.as_str() {
         "autonuma" => Mode::AutoNuma,
         "kernel-tiering" => Mode::Tiering,
         "tpp" => Mode::Tpp,
         other => return Err(SimError::System(other.to_owned())),
     };
-    Ok(Box::new(Kernel::new(mode, setup, params, tiers, space)?))
+    let kernel = Kernel::new(mode, setup, params, tiers, space)?;
+    let paused_scan = kernel.paused_scan();
+    Ok((Box::new(kernel), paused_scan))
 }

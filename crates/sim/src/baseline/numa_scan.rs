@@ -4,6 +4,11 @@
 //! At the end of each pass: without faults, or with failed migrations, it doubles. Mostly private or
 //! mostly local faults lengthen it in tenths, others shorten it. A fault is private if the same
 //! thread had the page's last one: by chance one of `threads`.
+//!
+//! With tiers (`numa_balancing=2`) it is simpler. A fault on a page that stays in slow memory is not
+//! counted at all (`task_numa_fault` returns), one that was promoted is remote and, its last thread
+//! being overwritten by the time of its scan, private. `local + shared` is thus always 0, which the
+//! kernel takes for a quiet pass: the period doubles at the first promotion after each pass.
 
 use terrace_core::Nanos;
 
@@ -17,6 +22,11 @@ pub(crate) struct ScanPeriod {
     max: Nanos,
     pub(crate) period: Nanos,
     threads: u64,
+    /// Passes that have begun, with tiers, and whether one has ended since the period was set.
+    passes: u64,
+    ended: bool,
+    /// As with `numa_balancing=2`.
+    tiers: bool,
     local: u64,
     remote: u64,
     failed: bool,
@@ -30,11 +40,35 @@ impl ScanPeriod {
             max,
             period: min,
             threads: u64::from(threads.max(1)),
+            passes: 0,
+            ended: false,
+            tiers: false,
             local: 0,
             remote: 0,
             failed: false,
             due: Nanos::ZERO,
         }
+    }
+
+    /// As with `numa_balancing=2`.
+    pub(crate) const fn with_tiers(mut self) -> Self {
+        self.tiers = true;
+        self
+    }
+
+    /// With tiers: a pass has begun, and the one before it ended.
+    pub(crate) const fn pass(&mut self) {
+        self.passes += 1;
+        self.ended = self.passes > 1;
+    }
+
+    /// With tiers: a page was promoted. The new period if it is another now.
+    pub(crate) fn promoted(&mut self) -> Option<Nanos> {
+        let before = self.period;
+        if std::mem::take(&mut self.ended) {
+            self.period = Nanos((before.0 * 2).min(self.max.0));
+        }
+        (before != self.period).then_some(self.period)
     }
 
     pub(crate) const fn fault(&mut self, local: bool) {
@@ -56,6 +90,9 @@ impl ScanPeriod {
         }
         let before = self.period;
         let first = self.due == Nanos::ZERO;
+        if self.tiers && !first {
+            return None;
+        }
         if !first {
             self.period = self.next();
         }
@@ -102,5 +139,20 @@ mod tests {
             single.tick(Nanos::from_secs(2)),
             Some(Nanos::from_millis(1300))
         );
+    }
+
+    #[test]
+    fn with_tiers_the_first_promotion_after_each_pass_doubles() {
+        let (min, max) = (Nanos::from_secs(1), Nanos::from_secs(3));
+        let mut scan = ScanPeriod::new(min, max, 8).with_tiers();
+        assert_eq!(scan.tick(Nanos(1)), Some(min));
+        scan.pass();
+        assert_eq!(scan.promoted(), None, "no pass has ended");
+        scan.pass();
+        assert_eq!(scan.promoted(), Some(Nanos::from_secs(2)));
+        assert_eq!(scan.promoted(), None);
+        assert_eq!(scan.tick(Nanos::from_secs(90)), None);
+        scan.pass();
+        assert_eq!(scan.promoted(), Some(max));
     }
 }

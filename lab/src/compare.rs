@@ -11,6 +11,7 @@
 //! when the system does.
 
 pub mod analysis;
+mod heartbeat;
 mod host_load;
 pub mod matrix;
 pub mod page;

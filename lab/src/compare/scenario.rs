@@ -19,6 +19,7 @@ use terrace_sys::process;
 use terrace_workload::report::Check;
 use terrace_workload::report::Line;
 
+use super::heartbeat;
 use super::record::GuestLine;
 use super::record::System;
 use super::redis;
@@ -65,6 +66,7 @@ pub fn main(setting: &Setting) -> bool {
 }
 
 fn run(setting: &Setting) -> anyhow::Result<()> {
+    heartbeat::start();
     let terrace = setting.tools.join("terrace");
     let steering = Steering::prepare(setting.system, terrace, setting.terrace_options.clone())?;
     let result = match setting.workload.as_str() {

@@ -43,9 +43,9 @@ pub(crate) enum Command {
     /// Show what the running supervisors do.
     Status(StatusArgs),
     /// Stop the supervisors from acting, until `resume`.
-    Pause(SelectArgs),
+    Pause(StatusArgs),
     /// Let paused supervisors act.
-    Resume(SelectArgs),
+    Resume(StatusArgs),
     /// Show the memory nodes and the tiers they form.
     Tiers(JsonArgs),
     /// Say what this machine can do, what is missing and what follows.
@@ -95,6 +95,9 @@ pub(crate) struct PolicyArgs {
     /// At the end, print statistics to standard error; with FILE, write them there as JSON.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub(crate) stats: Option<Option<PathBuf>>,
+    /// At the end, print statistics to standard error as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -7,8 +7,11 @@ mod pmu;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::path::PathBuf;
 
 use serde::Serialize;
+use terrace_supervisor::program::ProgramError;
+use terrace_supervisor::program::find_agent;
 use terrace_sys::probe;
 use terrace_sys::probe::Facts;
 use terrace_sys::probe::Verdict;
@@ -51,6 +54,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> anyhow::Result<u8> {
     let facts = Facts::gather(&off);
     let mut findings = rules::findings(&facts);
     findings.push(pmu::finding(&off));
+    findings.push(agent(find_agent(None)));
     let stale: Vec<String> = settings::stale(Path::new("/"))
         .unwrap_or_default()
         .into_iter()
@@ -74,6 +78,26 @@ pub(crate) fn doctor(args: &DoctorArgs) -> anyhow::Result<u8> {
         }
     }
     Ok(if whole { 0 } else { 1 })
+}
+
+/// Whether the library is where `terrace run` looks for it.
+fn agent(found: Result<PathBuf, ProgramError>) -> Finding {
+    let (state, found, follows, to_do) = match found {
+        Ok(_) => (State::Ok, Vec::new(), "", ""),
+        Err(error) => (
+            State::Missing,
+            vec![error.to_string()],
+            "terrace run starts nothing but with --no-agent, which moves pages by move_pages",
+            "put libterrace.so beside terrace, or into ../lib/terrace from there",
+        ),
+    };
+    Finding {
+        what: "the agent's library",
+        state,
+        found,
+        follows,
+        to_do,
+    }
 }
 
 fn print(finding: &Finding) {
@@ -138,4 +162,22 @@ fn restore() -> anyhow::Result<u8> {
         }
     }
     Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_library_is_named() {
+        let place = PathBuf::from("/opt/bin/libterrace.so");
+        let finding = agent(Err(ProgramError::NoAgent(place.clone())));
+        assert_eq!(finding.state, State::Missing);
+        assert!(
+            finding.found[0].contains("/opt/bin/libterrace.so"),
+            "{finding:?}"
+        );
+        assert!(finding.follows.contains("--no-agent"));
+        assert_eq!(agent(Ok(place)).state, State::Ok);
+    }
 }

@@ -2,6 +2,7 @@
 //! `terrace run` and `terrace attach`.
 
 use std::path::Path;
+use std::path::PathBuf;
 
 use anyhow::Context;
 use terrace_core::NodeId;
@@ -9,6 +10,7 @@ use terrace_core::NodeInfo;
 use terrace_core::Pid;
 use terrace_core::TierId;
 use terrace_core::Tiers;
+use terrace_policy::Evidence;
 use terrace_policy::PolicyError;
 use terrace_policy::Settings;
 use terrace_supervisor::group;
@@ -27,6 +29,25 @@ use crate::args::AttachArgs;
 use crate::args::PolicyArgs;
 use crate::args::RunArgs;
 
+/// Where the figures go at the end.
+enum Stats {
+    None,
+    Text,
+    Json,
+    File(PathBuf),
+}
+
+impl Stats {
+    fn of(args: &PolicyArgs) -> Self {
+        match &args.stats {
+            Some(Some(file)) => Self::File(file.clone()),
+            _ if args.json => Self::Json,
+            Some(None) => Self::Text,
+            None => Self::None,
+        }
+    }
+}
+
 pub(crate) fn run(args: RunArgs) -> anyhow::Result<u8> {
     let commit = match args.commit.as_str() {
         "transaction" => Commit::Transaction,
@@ -36,6 +57,7 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<u8> {
         _ => Commit::Copy,
     };
     let waits = commit == Commit::Wait;
+    let stats = Stats::of(&args.policy);
     let options = Options {
         agent: !args.no_agent,
         copy_workers: args.copy_workers,
@@ -46,15 +68,15 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<u8> {
         ..with_policy(&args.policy, Target::Program(args.command))?
     };
     match args.group {
-        None => manage(options, args.policy.stats.as_ref()),
+        None => manage(options, &stats),
         Some(name) if args.host => manage(
             Options {
                 target: Target::Group(name),
                 ..options
             },
-            None,
+            &Stats::None,
         ),
-        Some(name) => manage_in_group(options, &name, args.priority, args.policy.stats.as_ref()),
+        Some(name) => manage_in_group(options, &name, args.priority, &stats),
     }
 }
 
@@ -63,7 +85,7 @@ fn manage_in_group(
     mut options: Options,
     name: &str,
     priority: u32,
-    stats: Option<&Option<std::path::PathBuf>>,
+    stats: &Stats,
 ) -> anyhow::Result<u8> {
     if !group::is_name(name) {
         let line = format!("--group '{name}': use letters, digits, - and _, at most 64");
@@ -92,11 +114,12 @@ fn manage_in_group(
 }
 
 pub(crate) fn attach(args: &AttachArgs) -> anyhow::Result<u8> {
+    let stats = Stats::of(&args.policy);
     let options = Options {
         agent: false,
         ..with_policy(&args.policy, Target::Running(Pid(args.pid)))?
     };
-    manage(options, args.policy.stats.as_ref())
+    manage(options, &stats)
 }
 
 fn with_policy(args: &PolicyArgs, target: Target) -> Result<Options, PolicyError> {
@@ -134,7 +157,7 @@ fn sample_period(settings: &Settings) -> Result<Option<u64>, PolicyError> {
 }
 
 /// Makes the policy once, to learn what is wrong with it before anything is changed.
-fn check_policy(options: &Options, tiers: &Tiers) -> anyhow::Result<()> {
+fn check_policy(options: &Options, tiers: &Tiers) -> anyhow::Result<Evidence> {
     let mut settings = options.settings.clone();
     let policy = terrace_policy::with_settings(&options.policy, tiers, &mut settings)?;
     settings.finish().map_err(PolicyError::from)?;
@@ -144,41 +167,42 @@ fn check_policy(options: &Options, tiers: &Tiers) -> anyhow::Result<()> {
             format!("--tracker: policy '{name}' decides by hint faults; give hint-faults or auto");
         return Err(Usage(line).into());
     }
-    Ok(())
+    Ok(policy.evidence())
 }
 
-fn manage(mut options: Options, stats: Option<&Option<std::path::PathBuf>>) -> anyhow::Result<u8> {
+fn manage(mut options: Options, stats: &Stats) -> anyhow::Result<u8> {
     let setting = check(&mut options, stats)?;
     let finished = session::run(options, setting)?;
     tell(stats, &finished.status)?;
     Ok(finished.code)
 }
 
-fn tell(stats: Option<&Option<std::path::PathBuf>>, status: &Status) -> anyhow::Result<()> {
+fn tell(stats: &Stats, status: &Status) -> anyhow::Result<()> {
     match stats {
-        None => Ok(()),
-        Some(None) => {
-            eprint!("{}", status.to_text());
-            Ok(())
-        }
-        Some(Some(file)) => write_stats(file, status),
+        Stats::None => {}
+        Stats::Text => eprint!("{}", status.to_text()),
+        Stats::Json => eprintln!("{}", serde_json::to_string_pretty(status)?),
+        Stats::File(file) => write_stats(file, status)?,
     }
+    Ok(())
 }
 
 /// What must be right before anything is started.
-fn check(
-    options: &mut Options,
-    stats: Option<&Option<std::path::PathBuf>>,
-) -> anyhow::Result<Setting> {
+fn check(options: &mut Options, stats: &Stats) -> anyhow::Result<Setting> {
     if !terrace_policy::NAMES.contains(&options.policy.as_str()) {
         return Err(PolicyError::Unknown(options.policy.clone()).into());
     }
-    if let Some(Some(file)) = stats {
+    if let Stats::File(file) = stats {
         // A run that cannot leave its figures is better not started.
         std::fs::write(file, "").with_context(|| format!("Cannot write {}", file.display()))?;
     }
-    let setting = setting(options)?;
-    check_policy(options, &setting.tiers)?;
+    let topology = Topology::discover(Path::new("/"), None)?;
+    let mut setting = setting(options, &topology)?;
+    let evidence = check_policy(options, &setting.tiers)?;
+    if let Some(line) = unseen_tiers(&topology, evidence) {
+        eprintln!("terrace: {line}");
+        setting.limits.push(line);
+    }
     Ok(setting)
 }
 
@@ -189,8 +213,8 @@ fn write_stats(file: &Path, status: &Status) -> anyhow::Result<()> {
 
 /// The machine as the policy shall see it. On a machine with one node, `--fast` splits it into two
 /// tiers in name; without it there is nothing to tier.
-fn setting(options: &mut Options) -> anyhow::Result<Setting> {
-    let tiers = Topology::discover(Path::new("/"), None)?.tiers;
+fn setting(options: &mut Options, topology: &Topology) -> anyhow::Result<Setting> {
+    let tiers = topology.tiers.clone();
     let top: u64 = tiers.top().map(|n| n.capacity_bytes).sum();
     let all: u64 = tiers.nodes().iter().map(|n| n.capacity_bytes).sum();
     if let Some(fast) = options.fast_bytes {
@@ -214,7 +238,7 @@ fn setting(options: &mut Options) -> anyhow::Result<Setting> {
         }
         let line = format!(
             "this machine has one memory node: splitting it in name into {} fast and {} slow; \
-             without a second node the kernel reports no hint faults, so nothing will be promoted",
+             nothing can be moved between them, so the program runs as it would without",
             bytesize::ByteSize(fast).display().iec(),
             bytesize::ByteSize(all - fast).display().iec()
         );
@@ -223,9 +247,24 @@ fn setting(options: &mut Options) -> anyhow::Result<Setting> {
         return Ok(Setting {
             tiers: split(&tiers, fast),
             limits,
+            in_name: true,
         });
     }
-    Ok(Setting { tiers, limits })
+    Ok(Setting {
+        tiers,
+        limits,
+        in_name: false,
+    })
+}
+
+/// What a policy that decides by hint faults gets where the kernel sees one tier and we see more.
+fn unseen_tiers(topology: &Topology, evidence: Evidence) -> Option<String> {
+    let unseen = topology.tiers.count() > 1 && topology.kernel_tiers == Some(1);
+    (unseen && evidence == Evidence::HintFaults).then(|| {
+        "the kernel has all memory nodes in one tier (no HMAT or CDAT), so it marks no slow page: expect no hint \
+         faults and no promotion; --policy hemem with a PMU needs none"
+            .to_owned()
+    })
 }
 
 fn one_tier(tiers: &Tiers) -> String {
@@ -259,4 +298,41 @@ fn split(tiers: &Tiers, fast: u64) -> Tiers {
         },
         slow,
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use terrace_sys::topology::TierSource;
+
+    use super::*;
+
+    #[test]
+    fn tiers_that_the_kernel_does_not_see_are_told_of() {
+        let node = |id: u16| NodeInfo {
+            id: NodeId(id),
+            tier: TierId(id),
+            capacity_bytes: 1 << 30,
+            cpus: Vec::new(),
+            read_latency_ns: None,
+            write_latency_ns: None,
+            read_bandwidth_mbps: None,
+        };
+        let mut topology = Topology {
+            tiers: Tiers::new(vec![node(0), node(1)]),
+            source: TierSource::Distance,
+            kernel_tiers: Some(1),
+            distances: BTreeMap::new(),
+            cpu_nodes: vec![NodeId(0)],
+        };
+        let line = unseen_tiers(&topology, Evidence::HintFaults).expect("something to tell");
+        assert!(
+            line.contains("expect no hint faults") && !line.contains('\n'),
+            "{line}"
+        );
+        assert_eq!(unseen_tiers(&topology, Evidence::Samples), None);
+        topology.kernel_tiers = Some(2);
+        assert_eq!(unseen_tiers(&topology, Evidence::HintFaults), None);
+    }
 }

@@ -25,10 +25,14 @@ pub(crate) fn status(args: &StatusArgs) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-pub(crate) fn switch(args: &SelectArgs, request: Request) -> anyhow::Result<u8> {
-    let found = ask(args, request)?;
+pub(crate) fn switch(args: &StatusArgs, request: Request) -> anyhow::Result<u8> {
+    let found = ask(&args.select, request)?;
     if found.is_empty() {
         return Err(Usage("no supervisor is running".to_owned()).into());
+    }
+    if args.json.json {
+        say!("{}", serde_json::to_string_pretty(&found)?);
+        return Ok(0);
     }
     for status in found {
         let state = if status.paused { "paused" } else { "acting" };

@@ -89,12 +89,10 @@ const fn source(source: TierSource) -> &'static str {
 }
 
 fn print(report: &Report, topology: &Topology) {
-    say!(
-        "{} tier{}, by {}",
-        report.tiers,
-        if report.tiers == 1 { "" } else { "s" },
-        report.source
-    );
+    match report.tiers {
+        1 => say!("1 tier: {}", report.source),
+        tiers => say!("{tiers} tiers, by {}", report.source),
+    }
     let mut table = Table::new();
     table.load_preset(NOTHING).set_header([
         "tier",

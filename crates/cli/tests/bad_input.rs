@@ -139,6 +139,7 @@ fn on_one_node_only_a_split_in_name_runs_and_says_so() {
         said.contains("splitting it in name into 256.0 MiB fast"),
         "{said}"
     );
+    assert_eq!(said.lines().count(), 1, "{said}");
 }
 
 #[test]
@@ -179,6 +180,18 @@ fn statistics_are_json_with_closed_books() {
         .assert()
         .success();
     let text = std::fs::read_to_string(&file).expect("written");
+    let run = [
+        "run",
+        "--policy",
+        "none",
+        "--no-agent",
+        "--json",
+        "--",
+        "true",
+    ];
+    let output = terrace(dir.path()).args(run).output().expect("runs");
+    let said: serde_json::Value = serde_json::from_slice(&output.stderr).expect("JSON");
+    assert_eq!(said["stats"]["ordered"], 0);
     let status: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(status["policy"], "none");
     for name in [
@@ -226,7 +239,10 @@ fn status_pause_and_resume_reach_a_running_supervisor() {
     while status().is_empty() && std::time::Instant::now() < until {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    terrace(dir.path()).arg("pause").assert().success();
+    let paused = terrace(dir.path()).args(["pause", "--json"]).output();
+    let paused: serde_json::Value =
+        serde_json::from_slice(&paused.expect("runs").stdout).expect("JSON");
+    assert_eq!(paused[0]["paused"], true);
     assert_eq!(status()[0]["paused"], true);
     terrace(dir.path())
         .args(["resume", &run.id().to_string()])

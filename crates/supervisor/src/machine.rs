@@ -171,7 +171,8 @@ impl LinuxMachine {
         if end.outcome == Outcome::NoMemory {
             self.cache_room.failed(now, order.migration.target());
         }
-        if by_transaction && end.outcome.moved() {
+        // 0: it was there already.
+        if by_transaction && end.outcome.moved() && end.inaccessible_ns > 0 {
             engine.stats_mut().inaccessible(Nanos(end.inaccessible_ns));
         }
         if end.outcome == Outcome::DoneShadowStale {

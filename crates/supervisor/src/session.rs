@@ -72,6 +72,8 @@ pub struct Setting {
     pub tiers: Tiers,
     /// Why something does not work as asked.
     pub limits: Vec<String>,
+    /// The slow tier is there in name only: nothing can be moved, so nothing is watched.
+    pub in_name: bool,
 }
 
 struct Session {
@@ -230,7 +232,7 @@ impl Session {
             let name = &options.policy;
             format!("Policy '{name}' decides by hint faults; use --tracker hint-faults or auto")
         })?;
-        if setting.tiers.count() < 2 {
+        if setting.tiers.count() < 2 || setting.in_name {
             return Ok(None);
         }
         let opened = tracking::open(

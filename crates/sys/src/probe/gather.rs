@@ -4,12 +4,14 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::process::Command;
 use std::sync::OnceLock;
 
 use rustix::io::Errno;
 
 use super::Answer;
 use super::Fact;
+use super::Verdict;
 use super::bpf;
 use super::btf::HINT_FAULT_FUNCTIONS;
 use super::btf::KernelBtf;
@@ -24,6 +26,24 @@ use crate::topology::Topology;
 
 /// Mappings a process may have by default; transactions split mappings.
 const MAX_MAP_COUNT_COMFORTABLE: u64 = 262_144;
+
+const QEMU: &str = "qemu-system-x86_64";
+const QEMU_LEAST: u32 = 10;
+/// What `scripts/setup` installs, by one program of each package.
+const LAB_TOOLS: [&str; 12] = [
+    "gcc",
+    "ld",
+    "pkg-config",
+    "cpio",
+    "xz",
+    "zstd",
+    "modprobe",
+    "busybox",
+    "numactl",
+    "redis-server",
+    "redis-cli",
+    "python3",
+];
 
 pub(super) fn ask(fact: Fact) -> Answer {
     let root = Path::new("/");
@@ -65,8 +85,9 @@ pub(super) fn ask(fact: Fact) -> Answer {
         Fact::Pmu => pmu(),
         Fact::Damon => exists("/sys/kernel/mm/damon/admin"),
         Fact::IdlePages => exists("/sys/kernel/mm/page_idle/bitmap"),
-        Fact::Qemu => in_path("qemu-system-x86_64"),
+        Fact::Qemu => qemu(),
         Fact::Clang => in_path("clang"),
+        Fact::LabTools => lab_tools(),
     }
 }
 
@@ -257,6 +278,37 @@ fn exists(path: &str) -> Answer {
     }
 }
 
+/// The plugin interface that the lab uses came after 9; Debian 12 has 10 in its backports.
+fn qemu() -> Answer {
+    let found = in_path(QEMU);
+    if found.verdict != Verdict::Yes {
+        return found;
+    }
+    let said = Command::new(QEMU).arg("--version").output();
+    let said = said.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let version = said.as_deref().ok().and_then(qemu_version);
+    match version {
+        Some(version) if version >= QEMU_LEAST => found,
+        Some(version) => Answer::no(format!("version {version}, {QEMU_LEAST} is needed")),
+        None => Answer::unknown(format!("{QEMU} does not say its version")),
+    }
+}
+
+/// `QEMU emulator version 10.0.2 (Debian …)`.
+fn qemu_version(said: &str) -> Option<u32> {
+    let (_, behind) = said.split_once("version ")?;
+    behind.split('.').next()?.parse().ok()
+}
+
+fn lab_tools() -> Answer {
+    let is_missing = |tool: &&str| in_path(tool).verdict != Verdict::Yes;
+    let missing: Vec<&str> = LAB_TOOLS.iter().copied().filter(is_missing).collect();
+    if missing.is_empty() {
+        return Answer::yes(LAB_TOOLS.join(", "));
+    }
+    Answer::no(format!("not in PATH: {}", missing.join(", ")))
+}
+
 fn in_path(program: &str) -> Answer {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path)
@@ -266,4 +318,17 @@ fn in_path(program: &str) -> Answer {
         || Answer::no(format!("no {program} in PATH")),
         |p| Answer::yes(p.display().to_string()),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_emulator_s_version_is_read() {
+        let said = "QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2~bpo12+1)\nCopyright";
+        assert_eq!(qemu_version(said), Some(10));
+        assert_eq!(qemu_version("QEMU emulator version 7.2.9"), Some(7));
+        assert_eq!(qemu_version("hello"), None);
+    }
 }

@@ -83,8 +83,9 @@ facts! {
     Pmu "pmu" "There is a PMU that samples memory accesses.",
     Damon "damon" "The kernel has DAMON.",
     IdlePages "idle_pages" "The kernel has idle page tracking.",
-    Qemu "qemu" "The lab's emulator is installed.",
+    Qemu "qemu" "The lab's emulator is installed, new enough for its plugin.",
     Clang "clang" "The compiler for BPF programs is installed.",
+    LabTools "lab_tools" "What the lab runs beside is installed.",
 }
 
 impl Fact {

@@ -66,8 +66,7 @@ const RULES: &[Rule] = &[
         wants: &[],
         without: (
             "there is nothing to tier: `terrace run` needs --fast to split the node in name",
-            "check that the slow memory is online as a node of its own (daxctl, numactl -H), \
-             or name the tiers in the configuration",
+            "check that the slow memory is online as a node of its own (daxctl, numactl -H)",
         ),
         limited: ("", ""),
     },
@@ -193,11 +192,11 @@ const RULES: &[Rule] = &[
     Rule {
         what: "the lab's tools",
         needs: &[],
-        wants: &[Fact::Qemu, Fact::Clang],
+        wants: &[Fact::Qemu, Fact::Clang, Fact::LabTools],
         without: ("", ""),
         limited: (
             "the emulated machine (make demo) cannot be built or booted; runs are not concerned",
-            "apt-get install qemu-system-x86 clang",
+            "scripts/setup in a clone of the repository installs them",
         ),
     },
 ];

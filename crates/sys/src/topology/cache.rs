@@ -7,7 +7,8 @@
 //! * Only the inactive list: the active one's pages were used twice, so somebody may miss them.
 //! * `prepare_scan_control` (mm/vmscan.c): reclaim leaves anonymous memory alone while the inactive list has
 //!   4,096 pages (its length >> priority, which begins at 12, is not 0). With `demotion_enabled` or
-//!   swap it would otherwise take pages of programs, which we promoted a moment ago.
+//!   swap it would otherwise take pages of programs, which we promoted a moment ago. The multi-generation
+//!   LRU has no such mark; it was seen to take cache alone down to this one (`docs/agent.md`).
 //! * `si_mem_available` (mm/show_mem.c): some page cache, the low watermark's worth, is taken to be in use.
 
 use super::parse::Meminfo;

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Hint faults that Nomad takes in on one core, through the engine: goal 10 million a second.
 //!
-//! The engine is pumped after every [`PUMP`] faults, as the supervisor does after each batch from
-//! the ring. Faults are a hundred nanoseconds of the policy's time apart: ten million a second.
+//! Faults are a hundred nanoseconds of the policy's time apart: ten million a second. Orders:
+//! * by address, and at random, with the engine pumped after every [`PUMP`] faults;
+//! * as the supervisor feeds it: faults happen at random; what the ring holds when the tracker looks is
+//!   sorted by address (`crates/track/src/hint_faults.rs`) and told with one time, then the engine is
+//!   pumped. The tracker is woken by [`WAKE`] records, so a batch has as many at least, and [`MOST`] at
+//!   most where records come as fast as they are taken in. Sorting is not in the figure.
 
 mod common;
 
@@ -25,12 +29,29 @@ use terrace_policy::Event;
 const MILLION: u64 = 1 << 20;
 const PUMP: usize = 256;
 const STEP: Nanos = Nanos(100);
+/// Records that wake the tracker: 256 KiB of them.
+const WAKE: usize = 4096;
+/// Faults that it puts in order at once.
+const MOST: usize = 1 << 16;
+
+/// Pages in the order of their faults, and after how many the engine is pumped.
+struct Order {
+    pages: Vec<u32>,
+    pump: usize,
+    /// Time goes on from batch to batch only.
+    batched: bool,
+}
 
 /// Takes in a hint fault of each page.
-fn faults(bench: &mut Bench, order: &[u32], idle: Nanos) {
-    for batch in order.chunks(PUMP) {
+fn faults(bench: &mut Bench, order: &Order, idle: Nanos) {
+    for batch in order.pages.chunks(order.pump) {
+        if order.batched {
+            bench.now = bench.now + Nanos(STEP.0 * batch.len() as u64);
+        }
         for n in batch {
-            bench.now = bench.now + STEP;
+            if !order.batched {
+                bench.now = bench.now + STEP;
+            }
             let event = Event::HintFault {
                 page: page(u64::from(*n)),
                 node: bench.machine.node[*n as usize],
@@ -60,8 +81,30 @@ fn shuffled(pages: u64) -> Vec<u32> {
     order
 }
 
+/// At random, but those of a batch by address.
+fn batched(pages: u64, batch: usize) -> Order {
+    let mut pages = shuffled(pages);
+    for batch in pages.chunks_mut(batch) {
+        batch.sort_unstable();
+    }
+    Order {
+        pages,
+        pump: batch,
+        batched: true,
+    }
+}
+
+/// Told one by one.
+const fn single(pages: Vec<u32>) -> Order {
+    Order {
+        pages,
+        pump: PUMP,
+        batched: false,
+    }
+}
+
 /// An eighth fits: the fast node is full, the rest wait and compete.
-fn contended(order: &[u32], idle: Nanos) -> Bench {
+fn contended(order: &Order, idle: Nanos) -> Bench {
     let mut bench = Bench::new(MILLION, MILLION / 8, SLOW);
     for _ in 0..8 {
         faults(&mut bench, order, idle);
@@ -79,8 +122,10 @@ fn fault_rates(c: &mut Criterion) {
         .measurement_time(Duration::from_secs(4));
     let idle = Nanos::from_millis(900);
     for (name, order) in [
-        ("address_order", in_order(MILLION)),
-        ("random_order", shuffled(MILLION)),
+        ("address_order", single(in_order(MILLION))),
+        ("tracker_batches_65536", batched(MILLION, MOST)),
+        ("tracker_batches_4096", batched(MILLION, WAKE)),
+        ("random_order", single(shuffled(MILLION))),
     ] {
         let mut full = None;
         group.bench_function(BenchmarkId::new("slow_full", name), |b| {

@@ -68,6 +68,8 @@ pub struct HintFaultsConfig {
     pub ring_bytes: u32,
     /// The reader is woken before its timeout when so much waits for it.
     pub wakeup_bytes: u32,
+    /// The memory node that the ring is allocated from, while it has some.
+    pub node: u32,
 }
 
 impl Default for HintFaultsConfig {
@@ -76,6 +78,7 @@ impl Default for HintFaultsConfig {
         Self {
             ring_bytes: 16 << 20,
             wakeup_bytes: 256 << 10,
+            node: 0,
         }
     }
 }
@@ -259,7 +262,8 @@ fn configure(open: &mut OpenObject, config: HintFaultsConfig) -> Result<(), Hint
         let name = map.name().to_string_lossy().into_owned();
         if name == "records" {
             map.set_max_entries(ring_bytes)
-                .map_err(failed("size the ring of hint faults"))?;
+                .and_then(|()| map.set_numa_node(config.node))
+                .map_err(failed("size and place the ring of hint faults"))?;
         } else if name.ends_with(".rodata") {
             let image = map.initial_value_mut().and_then(|v| v.get_mut(..4));
             if let Some(image) = image {

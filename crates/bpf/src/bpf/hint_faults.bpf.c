@@ -69,6 +69,7 @@ const volatile struct hint_config config = {};
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 24);	/* bytes; user space may set another */
+	__uint(map_flags, BPF_F_NUMA_NODE);	/* node 0; user space may set another */
 } records SEC(".maps");
 
 struct {

@@ -201,6 +201,7 @@ pub fn nomad(settings: &mut Settings) -> Result<nomad::Params, SettingError> {
         mpq_bytes: settings.number("mpq_bytes", d.mpq_bytes, 0..=1 << 40)?,
         reference_passes: settings.number("reference_passes", d.reference_passes, 0..=most)?,
         eager_idle: settings.time("eager_idle", d.eager_idle)?,
+        contended_idle: settings.time("contended_idle", d.contended_idle)?,
         shadow_written: settings.switch("shadow_written", d.shadow_written)?,
         inflight_pages: settings.number("inflight_pages", d.inflight_pages, 0..=1 << 40)?,
         headroom_1024: settings.number("headroom_1024", d.headroom_1024, 0..=1024)?,

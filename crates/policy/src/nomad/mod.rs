@@ -150,8 +150,10 @@ impl Nomad {
 
     fn control_scan(&mut self, now: Nanos) {
         let contended = self.contended && !self.pending.is_empty();
+        let (armed, learned) = self.fast_armed(now);
         let view = PassView {
-            learned: self.fast_armed(now),
+            armed,
+            learned,
             full: self.contended,
             contended,
             scarce: self.scarce,
@@ -170,21 +172,22 @@ impl Nomad {
         }
     }
 
-    /// Whether all fast pages known have been armed since the scan control asked for it, and so long
-    /// ago that those in use have faulted. The tracker is late at times and leaves ranges out: a few
+    /// Whether all fast pages known have been armed since the scan control asked for it, and whether so
+    /// long ago that those in use have faulted. The tracker is late at times and leaves ranges out: a few
     /// chunks are not waited for.
-    fn fast_armed(&self, now: Nanos) -> bool {
+    fn fast_armed(&self, now: Nanos) -> (bool, bool) {
         let Some(since) = self.scan.asked_since(now) else {
-            return false;
+            return (false, false);
         };
-        let (mut armed, mut chunks) = (0, 0);
+        let (mut armed, mut settled, mut chunks) = (0, 0, 0);
         let hold = self.scan.shortest();
         for (place, _) in self.tiers.top().flat_map(|n| self.pages.ranks(n.id)) {
-            let settled = self.pages.armed_at(place).settled(now, hold);
-            armed += usize::from(settled > since);
+            let at = self.pages.armed_at(place);
+            armed += usize::from(at.settled(now, Nanos::ZERO) > since);
+            settled += usize::from(at.settled(now, hold) > since);
             chunks += 1;
         }
-        armed * 16 >= chunks * 15
+        (armed * 16 >= chunks * 15, settled * 16 >= chunks * 15)
     }
 
     /// What the tracker needs for one pass over the memory that is known.

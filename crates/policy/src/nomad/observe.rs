@@ -68,6 +68,11 @@ impl Nomad {
         let fast = self.tiers.is_top(node);
         let window = Nanos(self.params.reference_passes * self.scan.period().0);
         let eager = !self.contended && idle.is_some_and(|idle| idle < self.params.eager_idle);
+        let hot_enough = if self.contended {
+            idle_class(Some(self.params.contended_idle))
+        } else {
+            u8::MAX
+        };
         let step = self.pages.update(page, |meta| {
             let first_ref = meta.last_ref();
             meta.set_node(node);
@@ -81,8 +86,11 @@ impl Nomad {
                 return Step::Fast;
             }
             let step = match meta.state {
-                State::Candidate if now.since(first_ref) <= window => {
-                    // The colder of the two rounds: one short idle time can be chance.
+                // The colder of the two rounds: one short idle time can be chance.
+                State::Candidate
+                    if now.since(first_ref) <= window
+                        && class.max(meta.idle_class) <= hot_enough =>
+                {
                     Step::Twice(class.max(meta.idle_class))
                 }
                 State::Idle if eager => Step::Eager(class),

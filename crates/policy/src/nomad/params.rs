@@ -38,6 +38,10 @@ pub struct Params {
     /// Once the fast node is full, a page is promoted only if it is so many times hotter than the
     /// one that must go for it.
     pub hysteresis: u64,
+    /// Once the fast node is full, a page is promoted only if it was idle for less than that each time
+    /// before it was referenced: what a colder page saves doesn't pay for two migrations. The kernel's
+    /// own tiering has the same mark (1 s).
+    pub contended_idle: Nanos,
     /// Migrated bytes a second at most while the fast node is full, as 1/1024 of its memory. The
     /// governor halves it when migrations prove futile and doubles it back.
     pub contended_rate_1024: u64,
@@ -68,6 +72,7 @@ impl Default for Params {
             inflight_pages: 512,
             headroom_1024: 16,
             hysteresis: 4,
+            contended_idle: Nanos::from_millis(1_000),
             contended_rate_1024: 8,
             scan_period_min: Nanos::from_millis(1_000),
             scan_period_max: Nanos::from_secs(60),

@@ -6,11 +6,12 @@
 //! few are, and is short again when many are.
 //!
 //! Fast pages are armed only to learn which of them are cold, which matters while the fast tier is
-//! full: until the tracker says that all have been armed and a pass went by since then. What was not
-//! touched by then is cold; it stays armed, so that it is known to be cold until it faults. That is
+//! full: until the tracker says that all have been armed; when a shortest pass has gone by since, what was
+//! not touched is cold; it stays armed, so that it is known to be cold until it faults. That is
 //! asked of the tracker, not counted in passes: the kernel takes up a shorter period late, and leaves
 //! out what the running thread doesn't use. Learning starts again when no page is left that is cold
-//! enough, the later the less the last time was worth.
+//! enough, the later the less the last time was worth, and for few pages not before eight times as long
+//! has gone by as it took.
 
 use terrace_core::Nanos;
 
@@ -22,6 +23,9 @@ use crate::event::ScanScope;
 const FAULTS_FOR_PROMOTION: u64 = 32;
 /// Learning ends after so many passes whatever was armed: some memory never is.
 const LEARNING_PASSES: u64 = 8;
+/// For few pages that wait, learning takes one part in so many of the time at most: it makes every page
+/// in use fault, and that has to be made up for. Many are a hot set that has moved.
+const LEARNING_SHARE: u64 = 8;
 
 /// Decides scope and period of the scan.
 #[derive(Debug)]
@@ -31,10 +35,13 @@ pub struct ScanControl {
     period: Nanos,
     floor: Nanos,
     scope: ScanScope,
+    /// All fast pages have been armed, those in use have yet to fault.
+    settling: bool,
     started: bool,
     learn_since: Nanos,
     learn_after: Nanos,
     learn_next: Nanos,
+    learn_for_few: Nanos,
     learn_pause: Nanos,
     found: Nanos,
     learned: bool,
@@ -48,7 +55,9 @@ pub struct ScanControl {
 /// What the last pass showed.
 #[derive(Debug, Clone, Copy)]
 pub struct PassView {
-    /// Whether all fast pages have been armed since [`ScanControl::asked_since`], and a while ago.
+    /// Whether all fast pages have been armed since [`ScanControl::asked_since`].
+    pub armed: bool,
+    /// Whether they have, and a while ago.
     pub learned: bool,
     /// Whether the fast tier has no room.
     pub full: bool,
@@ -74,10 +83,12 @@ impl ScanControl {
             period: min,
             floor: Nanos::ZERO,
             scope: ScanScope::Slow,
+            settling: false,
             started: false,
             learn_since: Nanos::ZERO,
             learn_after: Nanos::ZERO,
             learn_next: Nanos::ZERO,
+            learn_for_few: Nanos::ZERO,
             learn_pause: Nanos::ZERO,
             found: Nanos::ZERO,
             learned: false,
@@ -122,10 +133,10 @@ impl ScanControl {
         self.learned
     }
 
-    /// Whether fast pages are armed, too.
+    /// Whether it is being learned which fast pages are cold.
     #[must_use]
     pub fn learning(&self) -> bool {
-        self.scope == ScanScope::All
+        self.scope == ScanScope::All || self.settling
     }
 
     /// The shortest that a pass can be.
@@ -157,6 +168,11 @@ impl ScanControl {
         let lasts = Nanos(self.learn_after.0 + LEARNING_PASSES * self.shortest().0);
         if self.learning() && (view.learned || now.since(self.learn_since) >= lasts) {
             self.learned(now, view);
+        } else if self.scope == ScanScope::All && view.armed {
+            self.settling = true;
+            self.scope = ScanScope::Slow;
+            self.period = self.learn_after;
+            self.changed = true;
         }
         if now.since(self.pass_start) >= self.period() {
             self.pass_start = now;
@@ -179,6 +195,7 @@ impl ScanControl {
 
     fn learned(&mut self, now: Nanos, view: PassView) {
         self.learned = true;
+        self.settling = false;
         self.scope = ScanScope::Slow;
         self.period = self.learn_after;
         self.changed = true;
@@ -189,12 +206,19 @@ impl ScanControl {
             Nanos(self.learn_pause.0 * 2).min(self.max.max(self.shortest()))
         };
         self.learn_next = now + self.learn_pause;
+        self.learn_for_few = now + Nanos(now.since(self.learn_since).0 * LEARNING_SHARE);
         self.promoted_since = 0;
     }
 
     fn pass_ended(&mut self, now: Nanos, view: PassView) {
         let unknown = view.scarce || !self.ages_known();
-        if view.contended && unknown && !self.learning() && now >= self.learn_next {
+        let few = (view.pending as u64) < view.worth;
+        let next = if few {
+            self.learn_next.max(self.learn_for_few)
+        } else {
+            self.learn_next
+        };
+        if view.contended && unknown && !self.learning() && now >= next {
             self.learn(now);
         }
         // With room, what a pass costs is its faults: so many for a promotion are worth it.
@@ -226,6 +250,7 @@ mod tests {
     use super::*;
 
     const QUIET: PassView = PassView {
+        armed: false,
         learned: false,
         full: false,
         contended: false,
@@ -310,9 +335,37 @@ mod tests {
             scarce: true,
             ..FULL
         };
-        // Nothing is ever armed: each learning takes its 8 passes and the pass before, pauses grow to 8 s.
+        // Nothing is ever armed: each learning takes its 8 passes and the pass before, then a long pause.
         let armed = run(&mut scan, 100..200, scarce);
-        assert!((40..=90).contains(&armed), "{armed}");
+        assert!((9..=32).contains(&armed), "{armed}");
+    }
+
+    #[test]
+    fn nothing_is_armed_again_while_fast_pages_settle() {
+        let mut scan = ScanControl::new(Nanos::from_secs(1), Nanos::from_secs(8));
+        let slow = |action| {
+            matches!(
+                action,
+                Some(Action::Scan {
+                    scope: ScanScope::Slow,
+                    ..
+                })
+            )
+        };
+        assert_eq!(run(&mut scan, 0..4, FULL), 4);
+        let armed = PassView {
+            armed: true,
+            ..FULL
+        };
+        assert!(slow(scan.tick(Nanos::from_secs(4), armed)));
+        assert!(scan.learning() && !scan.ages_known());
+        assert!(scan.asked_since(Nanos::from_secs(5)).is_some());
+        let learned = PassView {
+            learned: true,
+            ..armed
+        };
+        let _ = scan.tick(Nanos::from_secs(5), learned);
+        assert!(!scan.learning() && scan.ages_known());
     }
 
     #[test]

@@ -85,8 +85,10 @@ impl Steering {
         }
     }
 
-    /// From now on the system may act.
+    /// From now on the system may act. What of the fast node the set-up has filled with page cache,
+    /// programs' files above all, is free again.
     pub(super) fn go(&self) -> anyhow::Result<()> {
+        write("/proc/sys/vm/drop_caches", "1")?;
         match self.system {
             System::None | System::Oracle => Ok(()),
             System::Kernel => {

@@ -9,9 +9,8 @@
  *
  * A magic instruction is `nopl disp32(%rax,%rax,1)` (0f 1f 84 00 disp32), which does nothing on
  * any processor. The displacement says what is asked: start watching, stop, write a mark whose text
- * is at %rax, %rdx bytes long; or, before the start only, that the user code which lies there is to
- * be left alone (a client's, which stands for another machine), or that what it writes counts as
- * copies (a migrator's). Starting and stopping throw away all translated code,
+ * is at %rax, %rdx bytes long; or, before the start only, that what the user code which lies there
+ * writes counts as copies (a migrator's). Starting and stopping throw away all translated code,
  * so that nothing of the plugin is in the guest's way while it is off.
  */
 #include "model.h"
@@ -21,7 +20,6 @@
 #define MAGIC_START 0x7e55ace1u
 #define MAGIC_STOP 0x7e55ace2u
 #define MAGIC_MARK 0x7e55ace3u
-#define MAGIC_CLIENT 0x7e55ace4u
 #define MAGIC_MIGRATOR 0x7e55ace5u
 #define MARK_BYTES 240
 #define CODE_RANGES 32
@@ -46,7 +44,7 @@ struct ranges {
 	unsigned int n;
 };
 
-static struct ranges clients, migrators;
+static struct ranges migrators;
 
 static void install(qemu_plugin_id_t id);
 
@@ -333,8 +331,6 @@ static void steer(struct qemu_plugin_insn *insn, const uint8_t *bytes)
 		qemu_plugin_register_vcpu_insn_exec_cb(insn, magic_watch, CB_NO_REGS, NULL);
 	else if (what == MAGIC_MARK)
 		qemu_plugin_register_vcpu_insn_exec_cb(insn, magic_mark, CB_R_REGS, NULL);
-	else if (what == MAGIC_CLIENT)
-		qemu_plugin_register_vcpu_insn_exec_cb(insn, magic_code, CB_R_REGS, &clients);
 	else if (what == MAGIC_MIGRATOR)
 		qemu_plugin_register_vcpu_insn_exec_cb(insn, magic_code, CB_R_REGS, &migrators);
 }
@@ -344,8 +340,6 @@ static void watch_user(struct qemu_plugin_insn *insn)
 	const uint64_t at = qemu_plugin_insn_vaddr(insn);
 	enum writer writer = WRITER_PROGRAM;
 
-	if (in_ranges(&clients, at))
-		return;
 	if (in_ranges(&migrators, at))
 		writer = WRITER_COPY;
 	/* Where there is a PMU, its samples hold a register. */

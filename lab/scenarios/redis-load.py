@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The load of the workload `redis`: half GET, half SET, keys zipfian, by resp-benchmark (PyPI).
 
-Says "ready", then waits for a line "KEYS SECONDS" on standard input. What makes a command has to be
-cheap, or the server waits for its load and memory does not matter: one random number (a linear
-congruential step) chooses the rank, another the operation and the value.
+Arguments: PORT KEYS LETTERS SECONDS. It runs on the host, as it stands for another machine, and takes
+little of it: one random number (a linear congruential step) chooses the rank, another the operation
+and the value.
 
 Ranks are zipfian (0.99, YCSB's) in 1,024 steps of equal probability, uniform within a step. Popular
 keys lie anywhere in the key space, as with YCSB's hashed keys: a multiplication by a prime, modulo
@@ -43,10 +43,8 @@ function generate()
 end
 """
 
-load = Benchmark(host="127.0.0.1", port=7777, cores=sys.argv[1])
-print("ready", flush=True)
-keys, seconds, letters = (int(word) for word in sys.stdin.readline().split())
-load.bench(
+port, keys, letters, seconds = (int(word) for word in sys.argv[1:])
+Benchmark(host="127.0.0.1", port=port).bench(
     command=LUA % (keys, letters),
     use_lua=True,
     connections=4,

@@ -41,6 +41,7 @@ use crate::kernel::KernelError;
 use crate::plugin;
 use crate::plugin::Pmu;
 use crate::qemu;
+use crate::qemu::Forward;
 use crate::qemu::QemuError;
 use crate::series::Series;
 use crate::series::SeriesError;
@@ -61,6 +62,8 @@ pub struct Spec<'a> {
     pub timeout: Duration,
     /// The `terrace-lab` program, which is also process 1 of the guest.
     pub program: PathBuf,
+    /// A port of the guest to reach from here; wants [`Job::network`].
+    pub forward: Option<Forward>,
 }
 
 /// What came of it.
@@ -162,6 +165,7 @@ pub fn run(spec: &Spec<'_>, stdout: Sink, stderr: Sink) -> Result<Outcome, BootE
             .iter()
             .map(|(tag, at)| (tag.clone(), at.into()))
             .collect(),
+        forward: spec.forward,
     };
     let started = Instant::now();
     let emulator = start(&qemu::arguments(spec.machine, &files)?, dir)?;
@@ -196,7 +200,7 @@ fn interrupts() -> io::Result<Arc<AtomicBool>> {
 
 /// Writes what the guest reads: initramfs, job, and its process 1.
 fn prepare(spec: &Spec<'_>, dir: &Path) -> Result<(), BootError> {
-    let modules = spec.kernel.load_modules()?;
+    let modules = spec.kernel.load_modules(spec.job.network)?;
     let archive = initramfs::pack(&modules, spec.job.lab_node).map_err(io_error(format!(
         "read {}; install busybox-static",
         initramfs::BUSYBOX
@@ -229,17 +233,17 @@ fn start(arguments: &[String], dir: &Path) -> Result<Emulator, BootError> {
         });
     }
     let child = command.spawn().map_err(BootError::NoQemu)?;
-    // The delays are real time: what else runs on the host should disturb them little. Without
-    // the privilege the run is only noisier.
-    let pid = i32::try_from(child.id())
-        .ok()
-        .and_then(rustix::process::Pid::from_raw);
-    let _ = rustix::process::setpriority_process(pid, NICENESS);
-    let _ = fs::write(
-        format!("/proc/{}/autogroup", child.id()),
-        NICENESS.to_string(),
-    );
+    favour(child.id());
     Ok(Emulator(child))
+}
+
+/// Puts a process before the host's others: the guest's delays are real time, and what else runs
+/// should disturb them little. Without the privilege the run is only noisier.
+pub(crate) fn favour(pid: u32) {
+    let raw = i32::try_from(pid).ok();
+    let process = raw.and_then(rustix::process::Pid::from_raw);
+    let _ = rustix::process::setpriority_process(process, NICENESS);
+    let _ = fs::write(format!("/proc/{pid}/autogroup"), NICENESS.to_string());
 }
 
 /// Opens the three ports and starts a thread for each.

@@ -41,6 +41,7 @@ pub(crate) fn main(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
         pmu: Pmu::default(),
         timeout: Duration::from_secs(300),
         program: std::env::current_exe().context("Cannot find the running program")?,
+        forward: None,
     };
     let (factors, _) = calibrate::calibrate(&spec)?;
     if args.json {

@@ -80,8 +80,6 @@ pub(crate) struct ScenarioArgs {
     slow_node: usize,
     #[arg(long)]
     tools: PathBuf,
-    #[arg(long)]
-    python_path: PathBuf,
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[arg(long, allow_hyphen_values = true)]
@@ -134,7 +132,6 @@ pub(crate) fn scenario(args: ScenarioArgs) -> ExitCode {
         fast_node: args.fast_node,
         slow_node: args.slow_node,
         tools: args.tools,
-        python_path: args.python_path,
         terrace_options: args.terrace_option,
         seed: args.seed,
     });

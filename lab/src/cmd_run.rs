@@ -79,6 +79,7 @@ pub(crate) fn main(args: &RunArgs) -> anyhow::Result<ExitCode> {
         pmu: args.pmu,
         timeout: args.timeout,
         program: std::env::current_exe().context("Cannot find the running program")?,
+        forward: None,
     };
     let outcome = boot::run(&spec, to_stdout(), to_stderr())?;
     if args.verbose {

@@ -11,6 +11,7 @@
 //! when the system does.
 
 pub mod analysis;
+mod client;
 mod heartbeat;
 mod host_load;
 pub mod matrix;

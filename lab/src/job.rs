@@ -40,6 +40,8 @@ pub struct Job {
     pub fast_node: usize,
     /// Host directories shared read-write: 9p tag and path.
     pub shares: Vec<(String, String)>,
+    /// Whether the guest has a network card.
+    pub network: bool,
 }
 
 impl Job {
@@ -64,6 +66,7 @@ impl Job {
             lab_node: ranking[ranking.len() - 1],
             fast_node: ranking[0],
             shares: Vec::new(),
+            network: false,
         })
     }
 }

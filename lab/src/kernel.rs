@@ -21,6 +21,9 @@ const MODULES: [&str; 6] = [
     "overlay",
 ];
 
+/// More of them for a guest with a network card.
+const NETWORK_MODULES: [&str; 3] = ["failover", "net_failover", "virtio_net"];
+
 /// A kernel to boot.
 #[derive(Debug, Clone)]
 pub struct Kernel {
@@ -95,17 +98,19 @@ impl Kernel {
         Ok(Self { image, modules })
     }
 
-    /// The modules to load, unpacked, in order: file name and contents.
+    /// The modules to load, unpacked, in order: file name and contents. Those of a network card only
+    /// where there is one.
     ///
     /// # Errors
     ///
     /// [`KernelError`] if one is neither a file nor built in.
-    pub fn load_modules(&self) -> Result<Vec<(String, Vec<u8>)>, KernelError> {
+    pub fn load_modules(&self, network: bool) -> Result<Vec<(String, Vec<u8>)>, KernelError> {
         let files = find_modules(&self.modules)?;
         let builtin = self.modules.join("modules.builtin");
         let builtin = fs::read_to_string(builtin).unwrap_or_default();
         let mut loaded = Vec::new();
-        for name in MODULES {
+        let more = if network { &NETWORK_MODULES[..] } else { &[] };
+        for &name in MODULES.iter().chain(more) {
             if let Some(path) = files.get(name) {
                 loaded.push((format!("{name}.ko"), unpack(path)?));
             } else if !builtin
@@ -171,7 +176,7 @@ fn find_modules(dir: &Path) -> Result<HashMap<String, PathBuf>, KernelError> {
             if entry.file_type().map_err(failed)?.is_dir() {
                 open.push(entry.path());
             } else if let Some(name) = module_name(&entry.path())
-                && MODULES.contains(&name)
+                && (MODULES.contains(&name) || NETWORK_MODULES.contains(&name))
             {
                 found.insert(name.to_owned(), entry.path());
             }
@@ -233,7 +238,7 @@ mod tests {
         fs::write(tree.join("kernel/fs/9pnet.ko"), "module").unwrap();
         let kernel = Kernel::find(Some(&image), None).unwrap();
         assert_eq!((&kernel.image, &kernel.modules), (&image, &tree));
-        let error = kernel.load_modules().unwrap_err();
+        let error = kernel.load_modules(false).unwrap_err();
         assert!(
             matches!(
                 error,

@@ -26,7 +26,19 @@ pub struct Files {
     pub directory: PathBuf,
     /// More host directories: 9p tag and path.
     pub shares: Vec<(String, PathBuf)>,
+    /// A network card, for this port alone.
+    pub forward: Option<Forward>,
 }
+
+/// A TCP port of the guest that the host can reach on its loopback interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forward {
+    pub host: u16,
+    pub guest: u16,
+}
+
+/// The address that the emulator's network gives to the guest.
+pub const GUEST_ADDRESS: &str = "10.0.2.15";
 
 /// Names of the sockets in the shared directory and of the guest's ports.
 pub const PORTS: [&str; 3] = ["ctl", "out", "err"];
@@ -233,6 +245,12 @@ fn device_arguments(files: &Files) -> Vec<String> {
             format!("virtserialport,chardev={port},name=terrace.{port}"),
         );
     }
+    if let Some(Forward { host, guest }) = files.forward {
+        // Nothing but this port gets through, either way.
+        let rule = format!("tcp:127.0.0.1:{host}-{GUEST_ADDRESS}:{guest}");
+        push("-netdev", format!("user,id=net,restrict=on,hostfwd={rule}"));
+        push("-device", "virtio-net-pci,netdev=net,romfile=".to_owned());
+    }
     push(
         "-serial",
         format!("file:{}", quoted(&files.directory.join(CONSOLE))),
@@ -308,6 +326,7 @@ mod tests {
             pmu: ("/d/pmu".into(), 2 << 20),
             directory: "/d".into(),
             shares: vec![("share0".into(), "/x".into())],
+            forward: None,
         }
     }
 
@@ -326,6 +345,20 @@ mod tests {
         ] {
             assert!(args.contains(expected), "no '{expected}' in {args}");
         }
+    }
+
+    #[test]
+    fn a_network_card_only_for_a_forwarded_port() {
+        let mut files = files();
+        let args = arguments(&machine(), &files).unwrap().join(" ");
+        assert!(!args.contains("-netdev"), "{args}");
+        files.forward = Some(Forward {
+            host: 40_000,
+            guest: 7777,
+        });
+        let args = arguments(&machine(), &files).unwrap().join(" ");
+        let expected = "restrict=on,hostfwd=tcp:127.0.0.1:40000-10.0.2.15:7777";
+        assert!(args.contains(expected), "no '{expected}' in {args}");
     }
 
     #[test]

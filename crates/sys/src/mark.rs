@@ -54,27 +54,8 @@ pub fn mark(text: &str) {
     }
 }
 
-/// From the next start on, what code at these addresses accesses is neither counted nor delayed: it
-/// is a client's, which stands for another machine. Of all processes: the caller makes sure that no
-/// other has code there, or shares the pages of this.
-pub fn leave_alone(code: std::ops::Range<u64>) {
-    let (start, length) = (code.start, code.end.saturating_sub(code.start));
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a no-op for the processor; the emulator reads the two registers.
-    unsafe {
-        std::arch::asm!(
-            ".byte 0x0f, 0x1f, 0x84, 0x00, 0xe4, 0xac, 0x55, 0x7e",
-            in("rax") start,
-            in("rdx") length,
-            options(nomem, nostack, preserves_flags)
-        );
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (start, length);
-}
-
 /// From the next start on, what code at these addresses writes counts as copies of a migrator, apart
-/// from what programs write. Of all processes, as with [`leave_alone`].
+/// from what programs write. Of all processes: the caller makes sure that no other has code there.
 pub fn migrator(code: std::ops::Range<u64>) {
     let (start, length) = (code.start, code.end.saturating_sub(code.start));
     #[cfg(target_arch = "x86_64")]
@@ -100,7 +81,6 @@ mod tests {
         start();
         mark("a mark");
         mark(&"x".repeat(MARK_BYTES * 2));
-        leave_alone(0x1000..0x2000);
         migrator(0x1000..0x2000);
         stop();
     }

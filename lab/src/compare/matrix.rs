@@ -21,11 +21,14 @@ use terrace_workload::Workload;
 use terrace_workload::report::Line;
 
 use super::analysis;
+use super::client::Client;
 use super::host_load::HostLoad;
+use super::host_load::Pace;
 use super::page;
 use super::record::GuestLine;
 use super::record::RunRecord;
 use super::record::System;
+use super::redis;
 use super::scenario::REDIS;
 use super::setup;
 use crate::boot;
@@ -40,6 +43,8 @@ use crate::plugin::Pmu;
 const OVERHEAD: Duration = Duration::from_secs(240);
 /// From here on other programs' share of the host is worth a line.
 const HOST_BUSY: f64 = 0.1;
+/// A run this much slower than the fastest of the call was on a slower host.
+const HOST_SLOW: f64 = 0.9;
 /// Misses for one sample of the emulated PMU.
 const SAMPLE_PERIOD: u32 = 397;
 /// Seconds between two progress lines of a run.
@@ -105,6 +110,7 @@ pub fn run(plan: &Plan<'_>, tell: fn(&str)) -> anyhow::Result<Vec<RunRecord>> {
                 fast_free.entry(workload).or_insert(bytes);
             }
             records.push(record);
+            warn_of_pace(&records, &label, tell);
             analysis::relate(&mut records);
             write(plan, &records)?;
         }
@@ -155,6 +161,10 @@ struct Heard {
     log: Vec<u8>,
     last_progress: f64,
     last: Option<(f64, u64)>,
+    /// The server's, where the workload is one.
+    client: Option<Client>,
+    /// What went wrong with it.
+    client_failed: Option<String>,
 }
 
 impl Heard {
@@ -167,6 +177,7 @@ impl Heard {
             match serde_json::from_slice::<GuestLine>(&line) {
                 Ok(line) => {
                     progress.extend(self.progress(&line));
+                    self.steer_load(&line);
                     self.lines.push(line);
                 }
                 Err(_) => self.log.extend_from_slice(&line),
@@ -175,12 +186,26 @@ impl Heard {
         progress
     }
 
+    /// Starts and ends the load as the guest asks.
+    fn steer_load(&mut self, line: &GuestLine) {
+        let Some(client) = &mut self.client else {
+            return;
+        };
+        match line {
+            GuestLine::Load(load) => client.start(*load),
+            GuestLine::EndLoad => self.client_failed = client.end(),
+            _ => {}
+        }
+    }
+
     #[expect(clippy::cast_precision_loss, reason = "a rate to print")]
     fn progress(&mut self, line: &GuestLine) -> Option<String> {
         let line = match line {
             GuestLine::Workload(line) => line,
             GuestLine::Note(text) => return Some(text.clone()),
             GuestLine::Sized(_)
+            | GuestLine::Load(_)
+            | GuestLine::EndLoad
             | GuestLine::Moves(_)
             | GuestLine::Terrace(_)
             | GuestLine::Failed(_) => return None,
@@ -215,9 +240,21 @@ fn one(
     label: &str,
     tell: fn(&str),
 ) -> RunRecord {
-    let heard = Arc::new(Mutex::new(Heard::default()));
+    let client = match (workload == REDIS)
+        .then(|| Client::new(&plan.python_path, redis::PORT))
+        .transpose()
+    {
+        Ok(client) => client,
+        Err(error) => return RunRecord::failed(workload, system, format!("{error:#}")),
+    };
+    let forward = client.as_ref().map(Client::forward);
+    let heard = Arc::new(Mutex::new(Heard {
+        client,
+        ..Heard::default()
+    }));
     let (out, err) = sinks(&heard, label, tell);
     let load = HostLoad::now();
+    let pace = Pace::measure();
     let result = job(plan, workload, system, fast_free).and_then(|job| {
         let spec = boot::Spec {
             machine: plan.machine,
@@ -226,15 +263,19 @@ fn one(
             pmu: Pmu::default(),
             timeout: plan.time + OVERHEAD,
             program: plan.program.clone(),
+            forward,
         };
         Ok(boot::run(&spec, out, err)?)
     });
-    let heard = std::mem::take(&mut *heard.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut heard = std::mem::take(&mut *heard.lock().unwrap_or_else(PoisonError::into_inner));
+    // Where the guest has not come to it.
+    drop(heard.client.take());
     let fast_node = plan.machine.ranking(0)[0];
     let mut record = match result {
         Ok(outcome) => record(workload, system, &outcome, &heard, fast_node),
         Err(error) => RunRecord::failed(workload, system, format!("{error:#}")),
     };
+    record.host_pace = pace.end();
     record.host_busy_ratio = load.and_then(HostLoad::others_since);
     if let Some(busy) = record.host_busy_ratio.filter(|&busy| busy > HOST_BUSY) {
         let percent = busy * 100.0;
@@ -249,6 +290,19 @@ fn one(
         ));
     }
     record
+}
+
+/// Says so where the host was slower in the last run than in another.
+fn warn_of_pace(records: &[RunRecord], label: &str, tell: fn(&str)) {
+    let paces = || records.iter().filter_map(|record| record.host_pace);
+    let fastest = paces().fold(0.0, f64::max);
+    let last = records.last().and_then(|record| record.host_pace);
+    if let Some(pace) = last.filter(|pace| *pace < fastest * HOST_SLOW) {
+        let percent = pace / fastest * 100.0;
+        tell(&format!(
+            "{label}: this host was at {percent:.0} % of the pace of another run; rates suffer"
+        ));
+    }
 }
 
 fn sinks(heard: &Arc<Mutex<Heard>>, label: &str, tell: fn(&str)) -> (Sink, Sink) {
@@ -298,8 +352,14 @@ fn record(
             GuestLine::Moves(counted) => moves = Some(*counted),
             GuestLine::Terrace(status) => record.terrace = Some(status.clone()),
             GuestLine::Failed(why) => record.failed = Some(why.clone()),
-            GuestLine::Workload(_) | GuestLine::Note(_) => {}
+            GuestLine::Load(_)
+            | GuestLine::EndLoad
+            | GuestLine::Workload(_)
+            | GuestLine::Note(_) => {}
         }
+    }
+    if record.failed.is_none() {
+        record.failed.clone_from(&heard.client_failed);
     }
     record.moves = moves.unwrap_or_default();
     record.written = analysis::written(&outcome.series);
@@ -338,7 +398,6 @@ fn job(
         format!("--fast-node={fast}"),
         format!("--slow-node={slow}"),
         format!("--tools={}", plan.tools.display()),
-        format!("--python-path={}", plan.python_path.display()),
         format!("--seed={}", plan.seed),
     ]);
     command.extend(fast_free.map(|bytes| format!("--fast-free={bytes}")));
@@ -365,6 +424,7 @@ fn job(
         lab_node: slow,
         fast_node: fast,
         shares: Vec::new(),
+        network: workload == REDIS,
     })
 }
 

@@ -50,6 +50,10 @@ impl System {
 pub enum GuestLine {
     /// The free fast memory, in bytes, that the workload's sizes were made from.
     Sized(u64),
+    /// The server is there and waits for its load.
+    Load(Load),
+    /// The load has done its part and must end.
+    EndLoad,
     /// From the workload.
     Workload(Line),
     /// What the system did.
@@ -60,6 +64,17 @@ pub enum GuestLine {
     Note(String),
     /// The run is void, or memory was wrong.
     Failed(String),
+}
+
+/// The load that a server wants from a client on the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Load {
+    /// Keys of the data set.
+    pub keys: u32,
+    /// How often a value repeats its letter.
+    pub letters: usize,
+    /// For how long at most; [`GuestLine::EndLoad`] ends it.
+    pub seconds: u64,
 }
 
 /// What a system counted over a run.
@@ -136,6 +151,10 @@ pub struct RunRecord {
     pub nodes: Vec<GuestNode>,
     /// Share of the host's processors that others used meanwhile; rates are only good when small.
     pub host_busy_ratio: Option<f64>,
+    /// How fast the host's processors were meanwhile: millions of steps of a fixed loop in a second of
+    /// processor time. Rates of runs at different paces cannot be compared.
+    #[serde(default)]
+    pub host_pace: Option<f64>,
     /// All that Terrace counted, as `terrace run --stats` wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terrace: Option<serde_json::Value>,
@@ -162,6 +181,7 @@ impl RunRecord {
             kernel: String::new(),
             nodes: Vec::new(),
             host_busy_ratio: None,
+            host_pace: None,
             terrace: None,
             series: Vec::new(),
         }

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The workload `redis`: Debian's server, unmodified; its data set, load, progress and check.
 //!
-//! The data set is 1.75 times what is free on the fast node beside the load generator: values of
-//! 200 bytes, some 310 bytes of resident memory a key, made by `DEBUG POPULATE`. All of the
-//! server's pages are then pushed to the slow node (for the oracle, none: they are on the fast node
-//! as far as they fit, less a reserve for everybody else), and the load starts.
+//! The data set is 1.75 times what is free on the fast node: values of 200 bytes, some 310 bytes of
+//! resident memory a key, made by `DEBUG POPULATE`. All of the server's pages are then pushed to the
+//! slow node (for the oracle, none: they are on the fast node as far as they fit), and the load
+//! starts. It comes from the host, over the network, as a real server's comes from other machines:
+//! the generator takes no processor and no memory of the machine under test.
 //!
-//! * [`data`]: keys and values, how they are made and checked.
-//! * [`load`]: the load generator, which stands for another machine.
+//! [`data`]: keys and values, how they are made and checked.
 
 mod data;
-mod load;
 
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::Child;
 use std::process::Command;
 use std::process::Stdio;
 use std::time::Duration;
@@ -37,58 +37,75 @@ use super::steering::Steering;
 use crate::mark;
 
 use data::LETTERS;
-use load::Load;
-use load::Owned;
-use load::processor_time;
 
 const SOCKET: &str = "/run/terrace-redis.sock";
 const SERVER: &str = "/usr/bin/redis-server";
+/// The server's port, as in `lab/scenarios/redis.conf`.
+pub(super) const PORT: u16 = 7777;
+/// By when a load must have started, or have ended.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Commands after which the load is there.
+const UNDER_LOAD: u64 = 1000;
+
+/// A child that does not outlive the run.
+#[derive(Debug)]
+struct Owned(Child);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // Both fail only if it is gone already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Runs the workload in the guest, from an empty machine to the check of the data set.
 ///
 /// # Errors
 ///
 /// Where anything on the way does not work, and where a value is wrong.
 pub(super) fn run(setting: &Setting, steering: &Steering) -> anyhow::Result<()> {
-    let mut load = Load::start(&setting.python_path)?;
     fs::write("/proc/sys/vm/drop_caches", "1").context("Cannot drop the page cache")?;
     let fast_free = match setting.fast_free {
         Some(bytes) => bytes,
-        None => free_bytes(setting.fast_node)?.saturating_sub(load::GROWS_BY_BYTES),
+        None => free_bytes(setting.fast_node)?,
     };
     say(&GuestLine::Sized(fast_free));
     let keys = data::keys_for(fast_free);
-    note("load generator ready".to_owned());
-
-    let reserve = (setting.system == System::Oracle).then(oracle_reserve);
     let mut server = start_server(steering)?;
     let mut client = connect(&mut server)?;
     data::preload(&mut client, keys)?;
     note(format!("{keys} keys made"));
     let pid = server_pid(&mut client)?;
-    match reserve {
-        Some(reserve) => drop(std::hint::black_box(reserve)),
-        None => push(pid, setting)?,
+    if setting.system != System::Oracle {
+        push(pid, setting)?;
     }
     steering.point_out_the_agent(std::iter::once(Pid(pid)));
+    say(&GuestLine::Load(super::record::Load {
+        keys,
+        letters: LETTERS,
+        seconds: (setting.time + PATIENCE * 2).as_secs(),
+    }));
+    wait_until(
+        &mut client,
+        "stats",
+        "total_commands_processed:",
+        |commands| commands > UNDER_LOAD,
+    )?;
     steering.go()?;
-    note(format!(
-        "{} bytes of the load generator's code are left out of the memory model",
-        load.stand_apart(pid)?
-    ));
     mark::start();
-    load.go(keys, LETTERS, setting.time + Duration::from_secs(60))?;
-    let before = (processor_time(pid), processor_time(load.pid()));
-    let progress = watch(&mut client, setting.time, &mut load);
+    let before = processor_time(pid);
+    watch(&mut client, setting.time)?;
     mark::stop();
-    let share =
-        |now: u128, before| now.saturating_sub(before) * 1000 / setting.time.as_millis().max(1);
+    let busy = processor_time(pid).saturating_sub(before);
     note(format!(
-        "server busy {} % of the time, load generator {} %",
-        share(processor_time(pid), before.0),
-        share(processor_time(load.pid()), before.1)
+        "server busy {} % of the time",
+        busy * 1000 / setting.time.as_millis().max(1)
     ));
-    drop(load);
-    progress?;
+    say(&GuestLine::EndLoad);
+    wait_until(&mut client, "clients", "connected_clients:", |clients| {
+        clients == 1
+    })?;
     note("checking all values".to_owned());
     data::check(&mut client, keys)?;
     // The server closes the connection instead of answering.
@@ -98,9 +115,27 @@ pub(super) fn run(setting: &Setting, steering: &Steering) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Memory that keeps free, while the server fills the fast node, what the load generator will take.
-fn oracle_reserve() -> Vec<u8> {
-    vec![1; usize::try_from(load::GROWS_BY_BYTES).expect("40 MiB")]
+/// Waits until a number in INFO is as it should be.
+fn wait_until(
+    client: &mut Client<UnixStream>,
+    section: &str,
+    name: &str,
+    is_right: impl Fn(u64) -> bool,
+) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let info = client.ask(&[b"INFO", section.as_bytes()])?;
+        let found = number(&info, name).with_context(|| format!("INFO has no {name}"))?;
+        if is_right(found) {
+            return Ok(());
+        }
+        ensure!(
+            Instant::now() < deadline,
+            "The load from the host did not start or end in time: {name}{found} after {} s",
+            PATIENCE.as_secs()
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 fn note(text: String) {
@@ -185,7 +220,7 @@ fn anonymous_on(maps: &str, node: usize) -> u64 {
 }
 
 /// Says once a second how many commands the server has done, without its own questions.
-fn watch(client: &mut Client<UnixStream>, time: Duration, load: &mut Load) -> anyhow::Result<()> {
+fn watch(client: &mut Client<UnixStream>, time: Duration) -> anyhow::Result<()> {
     let mut asked = 0;
     let mut commands = |client: &mut Client<UnixStream>| -> anyhow::Result<u64> {
         let info = client.ask(&[b"INFO", b"stats"])?;
@@ -206,9 +241,17 @@ fn watch(client: &mut Client<UnixStream>, time: Duration, load: &mut Load) -> an
         std::thread::sleep(next.saturating_sub(begin.elapsed()));
         let now = commands(client)?;
         tell(begin.elapsed().as_secs_f64(), now - first);
-        load.is_up()?;
     }
     Ok(())
+}
+
+/// Processor time that a process has used, in clock ticks of 10 ms; 0 where it is gone.
+fn processor_time(pid: u32) -> u128 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name in parentheses may hold blanks; user and system time are fields 14 and 15.
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let fields = after_name.split_whitespace().skip(11).take(2);
+    fields.filter_map(|field| field.parse::<u128>().ok()).sum()
 }
 
 #[cfg(test)]
@@ -223,5 +266,13 @@ mod tests {
         assert_eq!((anonymous_on(maps, 0), anonymous_on(maps, 1)), (4, 8));
         assert_eq!(number("a:1\r\ntotal:42\r\n", "total:"), Some(42));
         assert_eq!(number("a:1\r\n", "total:"), None);
+    }
+
+    #[test]
+    fn this_process_has_used_processor_time() {
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(50) {}
+        assert!(processor_time(std::process::id()) > 0);
+        assert_eq!(processor_time(0), 0);
     }
 }

@@ -45,8 +45,6 @@ pub struct Setting {
     pub slow_node: usize,
     /// Where `terrace` and `terrace-bench` are.
     pub tools: PathBuf,
-    /// Where the load generator's libraries are.
-    pub python_path: PathBuf,
     /// More options for `terrace run`.
     pub terrace_options: Vec<String>,
     /// Of everything random.

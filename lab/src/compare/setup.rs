@@ -12,8 +12,8 @@ use anyhow::ensure;
 /// What is fetched. `redis`, which the generator imports, wants `async-timeout` on Debian 12's
 /// Python 3.11.2 but not on later ones, so a newer pip leaves it out by itself.
 const PACKAGES: [&str; 2] = ["resp-benchmark==0.2.5", "async-timeout"];
-/// The guest's Python, which is the host's.
-const PYTHON: &str = "/usr/bin/python3";
+/// Debian's Python.
+pub(super) const PYTHON: &str = "/usr/bin/python3";
 
 /// Makes sure that the load generator can be imported from `directory`.
 ///

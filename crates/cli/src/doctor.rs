@@ -22,6 +22,7 @@ use terrace_sys::settings;
 
 use crate::Usage;
 use crate::args::DoctorArgs;
+use crate::out::paragraph;
 use crate::out::say;
 
 #[derive(Serialize)]
@@ -101,14 +102,14 @@ fn agent(found: Result<PathBuf, ProgramError>) -> Finding {
 }
 
 fn print(finding: &Finding) {
-    say!("{:<8} {}", finding.state.name(), finding.what);
+    paragraph(&format!("{:<8} ", finding.state.name()), finding.what);
     for line in &finding.found {
-        say!("         found: {line}");
+        paragraph("         found: ", line);
     }
     if finding.state != State::Ok {
-        say!("         so: {}", finding.follows);
+        paragraph("         so: ", finding.follows);
         if !finding.to_do.is_empty() {
-            say!("         do: {}", finding.to_do);
+            paragraph("         do: ", finding.to_do);
         }
     }
 }

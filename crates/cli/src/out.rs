@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::io::ErrorKind;
+use std::io::IsTerminal;
 use std::io::Write;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
@@ -26,6 +27,29 @@ pub(crate) fn line(text: fmt::Arguments<'_>) {
     note(writeln!(out, "{text}").and_then(|()| out.flush()));
 }
 
+/// Prints a label and the text behind it; in a terminal the text is wrapped and stays behind the label.
+pub(crate) fn paragraph(label: &str, text: &str) {
+    let whole = format!("{label}{text}");
+    if !std::io::stdout().is_terminal() {
+        return line(format_args!("{whole}"));
+    }
+    for part in wrapped(label, &whole, textwrap::termwidth()) {
+        line(format_args!("{part}"));
+    }
+}
+
+fn wrapped(label: &str, whole: &str, width: usize) -> Vec<String> {
+    let indent = " ".repeat(label.chars().count());
+    let options = textwrap::Options::new(width)
+        .subsequent_indent(&indent)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation)
+        .break_words(false);
+    textwrap::wrap(whole, options)
+        .into_iter()
+        .map(std::borrow::Cow::into_owned)
+        .collect()
+}
+
 fn note(result: std::io::Result<()>) {
     let Err(error) = result else { return };
     if error.kind() != ErrorKind::BrokenPipe && !FAILED.swap(true, Ordering::Relaxed) {
@@ -36,4 +60,18 @@ fn note(result: std::io::Result<()>) {
 /// Whether something could not be printed.
 pub(crate) fn failed() -> bool {
     FAILED.load(Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_stay_whole_and_behind_the_label() {
+        let lines = wrapped("  do: ", "  do: put it beside a-very-long-name", 18);
+        assert_eq!(
+            lines,
+            ["  do: put it", "      beside", "      a-very-long-name"].map(str::to_owned)
+        );
+    }
 }

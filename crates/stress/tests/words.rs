@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every scenario for a moment on this machine; `TERRACE_STRESS_SECONDS=60` makes them long.
+//! Small and huge pages under writers for a minute on this machine, the other scenarios for a moment;
+//! `TERRACE_STRESS_SECONDS=60` makes all of them long.
 //!
 //! They need userfaultfd for kernel faults: root, or access to /dev/userfaultfd. They run one at a
 //! time, or they would only measure each other.
@@ -17,9 +18,8 @@ use std::time::Instant;
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-fn seconds() -> String {
-    std::env::var("TERRACE_STRESS_SECONDS").unwrap_or_else(|_| "2".to_owned())
-}
+const MOMENT: &str = "2";
+const MINUTE: &str = "60";
 
 fn words(seconds: &str, arguments: &[&str]) -> Output {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -31,7 +31,12 @@ fn words(seconds: &str, arguments: &[&str]) -> Output {
 }
 
 fn passes(arguments: &[&str]) -> String {
-    let output = words(&seconds(), arguments);
+    passes_for(MOMENT, arguments)
+}
+
+fn passes_for(seconds: &str, arguments: &[&str]) -> String {
+    let asked = std::env::var("TERRACE_STRESS_SECONDS");
+    let output = words(asked.as_deref().unwrap_or(seconds), arguments);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(
@@ -54,7 +59,7 @@ fn count(text: &str, name: &str) -> u64 {
 
 #[test]
 fn small_pages_under_writers() {
-    let text = passes(&[]);
+    let text = passes_for(MINUTE, &[]);
     for name in [
         "committed",
         "shadow hits",
@@ -115,7 +120,7 @@ fn small_pages_with_two_workers() {
 
 #[test]
 fn huge_pages_under_writers() {
-    let text = passes(&["--page-size", "2m"]);
+    let text = passes_for(MINUTE, &["--page-size", "2m"]);
     for name in ["committed", "exchanged"] {
         assert!(count(&text, name) > 0, "{name}: nothing was tested\n{text}");
     }

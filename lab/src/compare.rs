@@ -12,6 +12,7 @@
 
 pub mod analysis;
 mod client;
+mod heard;
 mod heartbeat;
 mod host_load;
 pub mod matrix;

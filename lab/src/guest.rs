@@ -176,7 +176,7 @@ fn network(job: &Job) -> Result<(), SetupError> {
 }
 
 /// Lets the network card interrupt the last processor. Which one it interrupts would else be chance,
-/// and a server on the same is a fifth slower.
+/// and a server on the same one would share it with the card's work.
 fn interrupt_the_last_cpu() -> io::Result<()> {
     let last = std::thread::available_parallelism()?.get() - 1;
     let device = fs::canonicalize(format!("/sys/class/net/{CARD}/device"))?;

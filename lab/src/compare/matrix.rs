@@ -18,10 +18,11 @@ use anyhow::Context;
 use terrace_config::Machine;
 use terrace_workload::Sizes;
 use terrace_workload::Workload;
-use terrace_workload::report::Line;
 
 use super::analysis;
 use super::client::Client;
+use super::heard::Heard;
+use super::heard::sinks;
 use super::host_load::HostLoad;
 use super::host_load::Pace;
 use super::page;
@@ -33,7 +34,6 @@ use super::scenario::REDIS;
 use super::setup;
 use crate::boot;
 use crate::boot::Outcome;
-use crate::boot::Sink;
 use crate::job::Delays;
 use crate::job::Job;
 use crate::kernel::Kernel;
@@ -47,8 +47,6 @@ const HOST_BUSY: f64 = 0.1;
 const HOST_SLOW: f64 = 0.9;
 /// Misses for one sample of the emulated PMU.
 const SAMPLE_PERIOD: u32 = 397;
-/// Seconds between two progress lines of a run.
-const PROGRESS_SECONDS: f64 = 15.0;
 
 /// All pairs to run.
 #[derive(Debug)]
@@ -151,86 +149,6 @@ fn verdict(record: &RunRecord) -> String {
     }
 }
 
-/// What the guest says while it runs.
-#[derive(Debug, Default)]
-struct Heard {
-    /// Standard output that has no end of line yet.
-    partial: Vec<u8>,
-    lines: Vec<GuestLine>,
-    /// Standard error.
-    log: Vec<u8>,
-    last_progress: f64,
-    last: Option<(f64, u64)>,
-    /// The server's, where the workload is one.
-    client: Option<Client>,
-    /// What went wrong with it.
-    client_failed: Option<String>,
-}
-
-impl Heard {
-    /// Takes output; gives a line of progress if it is time.
-    fn take(&mut self, bytes: &[u8]) -> Vec<String> {
-        let mut progress = Vec::new();
-        self.partial.extend_from_slice(bytes);
-        while let Some(end) = self.partial.iter().position(|&byte| byte == b'\n') {
-            let line: Vec<u8> = self.partial.drain(..=end).collect();
-            match serde_json::from_slice::<GuestLine>(&line) {
-                Ok(line) => {
-                    progress.extend(self.progress(&line));
-                    self.steer_load(&line);
-                    self.lines.push(line);
-                }
-                Err(_) => self.log.extend_from_slice(&line),
-            }
-        }
-        progress
-    }
-
-    /// Starts and ends the load as the guest asks.
-    fn steer_load(&mut self, line: &GuestLine) {
-        let Some(client) = &mut self.client else {
-            return;
-        };
-        match line {
-            GuestLine::Load(load) => client.start(*load),
-            GuestLine::EndLoad => self.client_failed = client.end(),
-            _ => {}
-        }
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "a rate to print")]
-    fn progress(&mut self, line: &GuestLine) -> Option<String> {
-        let line = match line {
-            GuestLine::Workload(line) => line,
-            GuestLine::Note(text) => return Some(text.clone()),
-            GuestLine::Sized(_)
-            | GuestLine::Load(_)
-            | GuestLine::EndLoad
-            | GuestLine::Moves(_)
-            | GuestLine::Terrace(_)
-            | GuestLine::Failed(_) => return None,
-        };
-        match line {
-            Line::Ready(ready) => Some(format!(
-                "{} MiB filled, {} MiB of it in use",
-                ready.bytes >> 20,
-                ready.active_bytes >> 20
-            )),
-            Line::Second(second) => {
-                let (t, ops) = self.last.replace((second.t, second.ops))?;
-                let due = second.t >= self.last_progress + PROGRESS_SECONDS - 0.5;
-                due.then(|| {
-                    self.last_progress = second.t;
-                    let rate = second.ops.saturating_sub(ops) as f64 / (second.t - t).max(1e-6);
-                    format!("{:.0} s, {rate:.0} ops/s", second.t)
-                })
-            }
-            Line::Total(_) => Some("checking memory".to_owned()),
-            Line::Check(_) => None,
-        }
-    }
-}
-
 /// One boot.
 fn one(
     plan: &Plan<'_>,
@@ -248,10 +166,7 @@ fn one(
         Err(error) => return RunRecord::failed(workload, system, format!("{error:#}")),
     };
     let forward = client.as_ref().map(Client::forward);
-    let heard = Arc::new(Mutex::new(Heard {
-        client,
-        ..Heard::default()
-    }));
+    let heard = Arc::new(Mutex::new(Heard::with(client)));
     let (out, err) = sinks(&heard, label, tell);
     let load = HostLoad::now();
     let pace = Pace::measure();
@@ -268,8 +183,7 @@ fn one(
         Ok(boot::run(&spec, out, err)?)
     });
     let mut heard = std::mem::take(&mut *heard.lock().unwrap_or_else(PoisonError::into_inner));
-    // Where the guest has not come to it.
-    drop(heard.client.take());
+    heard.end();
     let fast_node = plan.machine.ranking(0)[0];
     let mut record = match result {
         Ok(outcome) => record(workload, system, &outcome, &heard, fast_node),
@@ -303,22 +217,6 @@ fn warn_of_pace(records: &[RunRecord], label: &str, tell: fn(&str)) {
             "{label}: this host was at {percent:.0} % of the pace of another run; rates suffer"
         ));
     }
-}
-
-fn sinks(heard: &Arc<Mutex<Heard>>, label: &str, tell: fn(&str)) -> (Sink, Sink) {
-    let (for_out, for_err) = (Arc::clone(heard), Arc::clone(heard));
-    let label = label.to_owned();
-    let out = Box::new(move |bytes: &[u8]| {
-        let mut heard = for_out.lock().unwrap_or_else(PoisonError::into_inner);
-        for line in heard.take(bytes) {
-            tell(&format!("{label}: {line}"));
-        }
-    });
-    let err = Box::new(move |bytes: &[u8]| {
-        let mut heard = for_err.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.log.extend_from_slice(bytes);
-    });
-    (out, err)
 }
 
 /// The last lines of what programs said.
@@ -493,30 +391,6 @@ mod tests {
             series: Series::default(),
             series_text: String::new(),
         }
-    }
-
-    #[test]
-    fn lines_come_in_pieces_and_noise_goes_to_the_log() {
-        let mut heard = Heard::default();
-        heard.take(b"{\"sized\":7}\nhello\n{\"fail");
-        heard.take(b"ed\":\"x\"}\n");
-        let expected = [GuestLine::Sized(7), GuestLine::Failed("x".to_owned())];
-        assert_eq!(heard.lines, expected);
-        assert_eq!(heard.log, b"hello\n");
-    }
-
-    #[test]
-    fn progress_is_told_now_and_then() {
-        let mut heard = Heard::default();
-        let mut told = Vec::new();
-        for t in 0..=40 {
-            let line = format!(
-                "{{\"workload\":{{\"second\":{{\"t\":{t}.0,\"ops\":{}}}}}}}\n",
-                t * 10
-            );
-            told.extend(heard.take(line.as_bytes()));
-        }
-        assert_eq!(told, ["15 s, 10 ops/s", "30 s, 10 ops/s"]);
     }
 
     #[test]

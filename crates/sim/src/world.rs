@@ -565,22 +565,35 @@ impl World {
     ) {
         let end = first.saturating_add(count).min(self.space.units());
         for unit in first..end {
-            if self.node(unit) != node || self.has(unit, bits::ORDERED) {
-                continue;
-            }
-            let accessed = clock.test_and_clear(self, unit);
-            let event = Event::Probed {
-                page: self.space.page(unit),
-                node: crate::hardware::node_id(node),
-                accessed,
-            };
-            engine.observe(Nanos(self.now), &event);
+            self.probe_unit(engine, clock, node, unit);
         }
         self.totals.workers += if count == 1 {
             self.costs.probe_ns
         } else {
             f64::from(count) * self.costs.pte_scan_ns
         };
+    }
+
+    /// Reads and clears one page's accessed bit and tells it. Not where the page is elsewhere or about to
+    /// move.
+    fn probe_unit(
+        &mut self,
+        engine: &mut Engine,
+        clock: &mut dyn Clock,
+        node: usize,
+        unit: u32,
+    ) -> bool {
+        if self.node(unit) != node || self.has(unit, bits::ORDERED) {
+            return false;
+        }
+        let accessed = clock.test_and_clear(self, unit);
+        let event = Event::Probed {
+            page: self.space.page(unit),
+            node: crate::hardware::node_id(node),
+            accessed,
+        };
+        engine.observe(Nanos(self.now), &event);
+        true
     }
 
     /// The clock hand of a node goes over its next pages.
@@ -593,17 +606,7 @@ impl World {
             }
             let unit = self.hands[node];
             self.hands[node] = if unit + 1 >= units { 0 } else { unit + 1 };
-            if self.node(unit) != node || self.has(unit, bits::ORDERED) {
-                continue;
-            }
-            left -= 1;
-            let accessed = clock.test_and_clear(self, unit);
-            let event = Event::Probed {
-                page: self.space.page(unit),
-                node: crate::hardware::node_id(node),
-                accessed,
-            };
-            engine.observe(Nanos(self.now), &event);
+            left -= u32::from(self.probe_unit(engine, clock, node, unit));
         }
         // Who looks is not the program but the kernel's own thread.
         self.totals.workers += f64::from(pages - left) * self.costs.probe_ns;

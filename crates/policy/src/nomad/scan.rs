@@ -170,9 +170,7 @@ impl ScanControl {
             self.learned(now, view);
         } else if self.scope == ScanScope::All && view.armed {
             self.settling = true;
-            self.scope = ScanScope::Slow;
-            self.period = self.learn_after;
-            self.changed = true;
+            self.arm_slow_only();
         }
         if now.since(self.pass_start) >= self.period() {
             self.pass_start = now;
@@ -193,12 +191,17 @@ impl ScanControl {
         self.changed = true;
     }
 
-    fn learned(&mut self, now: Nanos, view: PassView) {
-        self.learned = true;
-        self.settling = false;
+    /// As before learning.
+    const fn arm_slow_only(&mut self) {
         self.scope = ScanScope::Slow;
         self.period = self.learn_after;
         self.changed = true;
+    }
+
+    fn learned(&mut self, now: Nanos, view: PassView) {
+        self.learned = true;
+        self.settling = false;
+        self.arm_slow_only();
         let worth_it = self.promoted_since > view.worth && !view.futile;
         self.learn_pause = if worth_it || self.learn_pause == Nanos::ZERO {
             Nanos(self.shortest().0 * 4)

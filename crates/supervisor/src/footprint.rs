@@ -24,19 +24,24 @@ pub(crate) fn ring_bytes(tiers: &Tiers, most: u32) -> u32 {
         .clamp(RING_BYTES_MIN.min(most), most)
 }
 
+/// Where what Terrace needs itself comes from.
+pub(crate) fn slowest(tiers: &Tiers) -> Option<NodeId> {
+    tiers.nodes().last().map(|node| node.id)
+}
+
 /// Moves this process to the slowest node: what it has, the pages of its program's file included,
 /// goes there, and what this thread and those it starts take from now on comes from there while it
 /// has some. To be called when the program has been started: it would inherit this.
 pub(crate) fn live_in_the_slow_tier(tiers: &Tiers) {
-    let Some(slowest) = tiers.nodes().last().filter(|_| tiers.count() > 1) else {
+    let Some(slowest) = slowest(tiers).filter(|_| tiers.count() > 1) else {
         return;
     };
-    if let Err(error) = mempolicy::set_mempolicy(&Policy::Preferred(slowest.id)) {
+    if let Err(error) = mempolicy::set_mempolicy(&Policy::Preferred(slowest)) {
         tracing::warn!("Terrace's own memory stays where it is: {error}");
         return;
     }
     let fast: Vec<NodeId> = tiers.top().map(|node| node.id).collect();
-    match mempolicy::migrate_own_pages(&fast, slowest.id) {
+    match mempolicy::migrate_own_pages(&fast, slowest) {
         Ok(left) => tracing::debug!("{left} pages of Terrace's own stay in the fast tier"),
         Err(error) => tracing::warn!("What Terrace has in the fast tier stays there: {error}"),
     }

@@ -197,7 +197,7 @@ fn open_source(
 fn open_hint_faults(tiers: &Tiers) -> anyhow::Result<Source> {
     let mut config = HintFaultTrackerConfig::default();
     config.source.ring_bytes = footprint::ring_bytes(tiers, config.source.ring_bytes);
-    config.source.node = tiers.nodes().last().map_or(0, |node| u32::from(node.id.0));
+    config.source.node = footprint::slowest(tiers).map_or(0, |node| u32::from(node.0));
     let tracker = HintFaultTracker::open(config)?;
     Ok(Source::HintFaults(Box::new(tracker), Scanner::open()?))
 }

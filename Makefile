@@ -20,7 +20,8 @@ kernel: build
 demo: build kernel
 	@mkdir -p results
 	$(LAB) compare --machine $(MACHINE) --workloads nomad-small-read,redis \
-	  --systems none,kernel,nomad,oracle --json results/demo.json --html results/demo.html
+	  --systems none,kernel,nomad,oracle --seconds 40 --rounds 2 --within 18m \
+	  --json results/demo.json --html results/demo.html
 
 bench: build kernel
 	@mkdir -p results

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use terrace_bench::primitives;
 use terrace_bench::primitives::Options;
+use terrace_lab::boot::BOOT_TIMEOUT;
 use terrace_lab::boot::Spec;
 use terrace_lab::calibrate;
 use terrace_lab::job::Delays;
@@ -40,6 +41,7 @@ pub(crate) fn main(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
             .context("Cannot tell the current directory")?,
         pmu: Pmu::default(),
         timeout: Duration::from_secs(300),
+        boot_timeout: BOOT_TIMEOUT,
         program: std::env::current_exe().context("Cannot find the running program")?,
         forward: None,
     };

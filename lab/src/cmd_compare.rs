@@ -43,6 +43,12 @@ pub(crate) struct CompareArgs {
     /// Measured seconds of each run
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(6..=3600))]
     seconds: u64,
+    /// Run each pair this often, in turns; its fastest run counts, as others only slow this host
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Begin no further round that would end later than this after the start
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    within: Option<Duration>,
     /// Kernel image to boot instead of the fetched Debian kernel
     #[arg(long, value_name = "FILE")]
     kernel: Option<PathBuf>,
@@ -111,6 +117,8 @@ pub(crate) fn compare(args: &CompareArgs) -> anyhow::Result<ExitCode> {
         workloads: args.workloads.clone(),
         systems: args.systems.clone(),
         time: Duration::from_secs(args.seconds),
+        rounds: args.rounds,
+        within: args.within,
         seed: args.seed,
         fast_free: args.fast_free,
         terrace_options: args.terrace_option.clone(),

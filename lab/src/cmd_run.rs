@@ -48,6 +48,9 @@ pub(crate) struct RunArgs {
     /// Give up after this long, boot included
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = humantime::parse_duration)]
     timeout: Duration,
+    /// Take the guest for hung, and boot it again, when it is not ready after this long
+    #[arg(long, value_name = "TIME", default_value = "3m", value_parser = humantime::parse_duration)]
+    boot_timeout: Duration,
     /// When memory is counted and delayed
     #[arg(long, value_enum, default_value_t = Delays::On)]
     delays: Delays,
@@ -78,6 +81,7 @@ pub(crate) fn main(args: &RunArgs) -> anyhow::Result<ExitCode> {
         job: job(args, &machine)?,
         pmu: args.pmu,
         timeout: args.timeout,
+        boot_timeout: args.boot_timeout,
         program: std::env::current_exe().context("Cannot find the running program")?,
         forward: None,
     };

@@ -2,7 +2,7 @@
 //! Workloads under systems, side by side: one boot for each pair, one table.
 //!
 //! [`matrix`] runs on the host: it boots the machine with `terrace-lab scenario` as the guest's
-//! command, one pair after the other, and writes the results after each. [`scenario`] is that
+//! command, one [`pair`] after the other, and writes the results after each. [`scenario`] is that
 //! command: it starts the workload under the system, steers both and prints [`record::GuestLine`]s.
 //! [`analysis`] makes the figures out of a run's time series; [`table`] and [`page`] show them.
 //!
@@ -17,6 +17,7 @@ mod heartbeat;
 mod host_load;
 pub mod matrix;
 pub mod page;
+mod pair;
 pub mod record;
 pub mod redis;
 mod resp;

@@ -142,6 +142,16 @@ fn programs_that_fail_are_told_apart() {
 /// A program that reads 64 MB on the slow node over and over, and marks when it begins and ends.
 #[test]
 #[ignore = "boots the emulated machine"]
+fn a_guest_that_does_not_come_up_is_booted_again_and_given_up_in_the_end() {
+    let out = lab(&["--boot-timeout", "200ms"], &["true"]);
+    let said = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    assert_eq!(said.matches("The guest was not up within 200ms").count(), 3);
+    assert_eq!(said.matches("Booting it again").count(), 2, "{said}");
+}
+
+#[test]
+#[ignore = "boots the emulated machine"]
 fn misses_are_counted_by_node_and_only_while_asked() {
     let lab_program = env!("CARGO_BIN_EXE_terrace-lab");
     let dir = tempfile::tempdir().unwrap();

@@ -13,6 +13,7 @@ use super::record::Point;
 use super::record::RunRecord;
 use super::record::System;
 use super::table::after_move;
+use super::table::several;
 use super::table::times_none;
 use super::table::written;
 
@@ -30,6 +31,9 @@ pub fn render(title: &str, records: &[RunRecord]) -> anyhow::Result<String> {
     let mut out = format!("<p>{ABOUT}</p>\n");
     if let Some(kernel) = records.iter().map(|r| &r.kernel).find(|k| !k.is_empty()) {
         writeln!(out, "<p>Kernel {}.</p>", escape(kernel))?;
+    }
+    if let Some(note) = several(records) {
+        writeln!(out, "<p>{}</p>", escape(&note))?;
     }
     let busiest = records.iter().filter_map(|r| r.host_busy_ratio);
     let busiest = busiest.fold(0.0, f64::max) * 100.0;

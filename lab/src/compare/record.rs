@@ -115,6 +115,31 @@ pub struct Point {
     pub fast_access_ratio: Option<f64>,
 }
 
+/// One of several runs of a pair.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Repeat {
+    /// As in [`RunRecord`], and so are the others.
+    pub ops_per_s: Option<f64>,
+    pub fast_access_ratio: Option<f64>,
+    pub host_busy_ratio: Option<f64>,
+    pub host_pace: Option<f64>,
+    pub failed: Option<String>,
+}
+
+impl Repeat {
+    /// What is kept of a run that is not the one that counts.
+    #[must_use]
+    pub fn of(record: &RunRecord) -> Self {
+        Self {
+            ops_per_s: record.ops_per_s,
+            fast_access_ratio: record.fast_access_ratio,
+            host_busy_ratio: record.host_busy_ratio,
+            host_pace: record.host_pace,
+            failed: record.failed.clone(),
+        }
+    }
+}
+
 /// One workload under one system. A figure is absent where the run failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
@@ -158,6 +183,10 @@ pub struct RunRecord {
     /// All that Terrace counted, as `terrace run --stats` wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terrace: Option<serde_json::Value>,
+    /// All runs of this pair, in their order, where there were several: this record is the one with
+    /// the highest rate, because what others do on the host only slows a run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub repeats: Vec<Repeat>,
     /// The time series.
     pub series: Vec<Point>,
 }
@@ -183,6 +212,7 @@ impl RunRecord {
             host_busy_ratio: None,
             host_pace: None,
             terrace: None,
+            repeats: Vec::new(),
             series: Vec::new(),
         }
     }

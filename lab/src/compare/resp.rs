@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! As much of redis' protocol as a loader and a checker need: commands out in a pipeline, replies
-//! in. Replies of more than one value are not read.
+//! in. Of an array [`Client::many`] reads the length, [`Client::reply`] then each value.
 
 use std::io;
 use std::io::BufRead;
@@ -55,14 +55,26 @@ impl<S: Read + Write> Client<S> {
         Ok(())
     }
 
-    /// The next reply.
-    pub(super) fn reply(&mut self) -> io::Result<Reply> {
+    /// The length of the array that is the next reply; as many replies follow.
+    pub(super) fn many(&mut self) -> io::Result<usize> {
+        let text = self.line()?;
+        let length = text.strip_prefix('*').and_then(|rest| rest.parse().ok());
+        length.ok_or_else(|| io::Error::other(format!("The server answered '{text}'")))
+    }
+
+    /// A line, without its end.
+    fn line(&mut self) -> io::Result<String> {
         let mut line = Vec::new();
         self.stream.read_until(b'\n', &mut line)?;
-        let text = line
-            .strip_suffix(b"\r\n")
+        line.strip_suffix(b"\r\n")
             .and_then(|line| std::str::from_utf8(line).ok())
-            .ok_or_else(|| io::Error::other("The server closed the connection"))?;
+            .map(str::to_owned)
+            .ok_or_else(|| io::Error::other("The server closed the connection"))
+    }
+
+    /// The next reply.
+    pub(super) fn reply(&mut self) -> io::Result<Reply> {
+        let text = self.line()?;
         let strange = || io::Error::other(format!("The server answered '{text}'"));
         let (kind, rest) = text.split_at_checked(1).ok_or_else(strange)?;
         match kind {
@@ -122,7 +134,7 @@ mod tests {
 
     #[test]
     fn replies_of_each_kind() {
-        let answers = b"+OK\r\n:42\r\n$-1\r\n$5\r\na\r\nbc\r\n-ERR no\r\n".to_vec();
+        let answers = b"+OK\r\n:42\r\n*2\r\n$-1\r\n$5\r\na\r\nbc\r\n-ERR no\r\n".to_vec();
         let mut client = Client::new(Canned {
             answers: io::Cursor::new(answers),
             heard: Vec::new(),
@@ -135,6 +147,7 @@ mod tests {
         );
         assert_eq!(client.reply().unwrap(), Reply::Text(b"OK".to_vec()));
         assert_eq!(client.reply().unwrap(), Reply::Number(42));
+        assert_eq!(client.many().unwrap(), 2);
         assert_eq!(client.reply().unwrap(), Reply::Nil);
         assert_eq!(client.reply().unwrap(), Reply::Text(b"a\r\nbc".to_vec()));
         assert_eq!(client.reply().unwrap(), Reply::Refused("ERR no".to_owned()));

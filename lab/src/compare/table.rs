@@ -38,6 +38,9 @@ pub fn render(records: &[RunRecord]) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     let mut text = table.to_string();
+    if let Some(note) = several(records) {
+        text += &format!("\n{note}");
+    }
     for record in records {
         if let Some(why) = &record.failed {
             let system = record.system.name();
@@ -45,6 +48,24 @@ pub fn render(records: &[RunRecord]) -> String {
         }
     }
     text
+}
+
+/// What several runs of a pair showed; `None` where each ran once.
+#[must_use]
+pub fn several(records: &[RunRecord]) -> Option<String> {
+    let spread = |record: &&RunRecord| {
+        let rates = || record.repeats.iter().filter_map(|run| run.ops_per_s);
+        let (least, most) = (rates().reduce(f64::min)?, rates().reduce(f64::max)?);
+        Some((rates().count(), (1.0 - least / most) * 100.0))
+    };
+    let spreads: Vec<(usize, f64)> = records.iter().filter_map(|r| spread(&r)).collect();
+    let (runs, apart) = spreads
+        .into_iter()
+        .reduce(|a, b| (a.0.max(b.0), a.1.max(b.1)))?;
+    Some(format!(
+        "Each line that ran up to {runs} times shows its fastest run; what else runs on this host \
+         only slows one. The slowest was at most {apart:.0} % below."
+    ))
 }
 
 /// A run's rate as a multiple of the same workload's without migration.

@@ -143,6 +143,8 @@ impl Bench<'_> {
             workloads: vec![cell.workload.clone()],
             systems: vec![cell.system],
             time: Duration::from_secs(self.settings.seconds),
+            rounds: 1,
+            within: None,
             seed: self.settings.seed,
             fast_free: Some(self.settings.sized_for),
             terrace_options: Vec::new(),

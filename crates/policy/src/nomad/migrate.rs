@@ -86,7 +86,7 @@ impl Nomad {
                 Reason::ReferencedTwice
             };
             self.note_contended(now, &meta);
-            self.scan.promoted();
+            self.scan.promoted(class_idle(class));
             self.migrate(page, Migration::Promote { to, keep_shadow }, reason);
         }
     }

@@ -42,6 +42,8 @@ use crate::event::ScanScope;
 use crate::pages::Meta;
 use crate::pages::Pages;
 use crate::pages::State;
+use crate::pages::class_idle;
+use crate::pages::idle_class;
 use governor::Governor;
 pub use params::Params;
 use queues::Candidates;
@@ -159,7 +161,9 @@ impl Nomad {
             scarce: self.scarce,
             futile: contended && self.governor.throttled(),
             pending: self.pending.len(),
+            waiting: self.pending.sum(|class| scan::worth(class_idle(class))),
             worth: (self.on_fast / 8).max(64),
+            on_fast: self.on_fast,
         };
         if contended || self.contended && !self.scan.ages_known() {
             self.request_inventory(now);
@@ -211,6 +215,13 @@ impl Nomad {
                 self.candidates.push(now, page);
             } else {
                 demote_candidate(&mut self.pages, page);
+            }
+        }
+        // With room left colder pages were welcome than those that another page may go for.
+        if self.contended {
+            let mark = idle_class(Some(self.params.contended_idle));
+            while let Some(page) = self.pending.pop_colder_than(mark) {
+                set_state(&mut self.pages, page, State::Idle);
             }
         }
         // What waited in vain for room is not what is hottest now.

@@ -152,6 +152,21 @@ impl Pending {
         Some(page)
     }
 
+    /// Takes the coldest if it is colder than that class.
+    pub fn pop_colder_than(&mut self, class: u8) -> Option<PageRef> {
+        self.coldest_class().filter(|&coldest| coldest > class)?;
+        self.pop_coldest()
+    }
+
+    /// The sum of a figure that all pages of a class share.
+    pub fn sum(&self, of: impl Fn(u8) -> u64) -> u64 {
+        (0_u8..=255)
+            .zip(&self.classes)
+            .filter(|(_, queue)| !queue.is_empty())
+            .map(|(class, queue)| of(class).saturating_mul(queue.len() as u64))
+            .fold(0, u64::saturating_add)
+    }
+
     /// How many wait.
     #[must_use]
     pub const fn len(&self) -> usize {

@@ -11,16 +11,23 @@
 //! asked of the tracker, not counted in passes: the kernel takes up a shorter period late, and leaves
 //! out what the running thread doesn't use. Learning starts again when no page is left that is cold
 //! enough, the later the less the last time was worth, and for few pages not before eight times as long
-//! has gone by as it took.
+//! has gone by as it took. It costs a fault for each fast page in use, and does not start before those
+//! that wait have cost as much.
 
 use terrace_core::Nanos;
 
 use crate::event::Action;
 use crate::event::ScanScope;
 
-/// A promotion is worth so many hint faults: a page comes back to the slow tier's latency at each
-/// access, its fault to the kernel once.
-const FAULTS_FOR_PROMOTION: u64 = 32;
+/// A promotion is worth as many hint faults as its page's idle time goes into this: in a minute, with an
+/// access each idle time that is 150 ns shorter, against 1.5 us for a fault.
+const WORTH: Nanos = Nanos::from_secs(6);
+/// And at most so many: what is captured of very short times says little.
+const WORTH_MAX: u64 = 1000;
+/// Less so many, what the migration costs: a copy and its share of a shootdown, 10 us.
+const MIGRATION: u64 = 6;
+/// How long that worth takes to come in.
+const WORTH_COMES_IN: Nanos = Nanos::from_secs(60);
 /// Learning ends after so many passes whatever was armed: some memory never is.
 const LEARNING_PASSES: u64 = 8;
 /// For few pages that wait, learning takes one part in so many of the time at most: it makes every page
@@ -46,10 +53,20 @@ pub struct ScanControl {
     found: Nanos,
     learned: bool,
     promoted_since: u64,
+    /// Worth that has waited for room since the last learning, times nanoseconds.
+    waited: u128,
+    looked: Nanos,
     pass_start: Nanos,
     promoted: u64,
+    gained: u64,
     faults: u64,
     changed: bool,
+}
+
+/// Hint faults that the promotion of a page is worth that is idle for so long between accesses.
+pub fn worth(idle: Nanos) -> u64 {
+    let accesses = WORTH.0 / idle.0.max(1);
+    accesses.min(WORTH_MAX).saturating_sub(MIGRATION)
 }
 
 /// What the last pass showed.
@@ -69,8 +86,12 @@ pub struct PassView {
     pub futile: bool,
     /// How many pages wait for promotion.
     pub pending: usize,
+    /// What the promotion of all of them is worth ([`worth`]).
+    pub waiting: u64,
     /// How many promoted pages make a short pass worth while when the fast tier is full.
     pub worth: u64,
+    /// How many pages the fast tier holds.
+    pub on_fast: u64,
 }
 
 impl ScanControl {
@@ -93,8 +114,11 @@ impl ScanControl {
             found: Nanos::ZERO,
             learned: false,
             promoted_since: 0,
+            waited: 0,
+            looked: Nanos::ZERO,
             pass_start: Nanos::ZERO,
             promoted: 0,
+            gained: 0,
             faults: 0,
             changed: true,
         }
@@ -145,9 +169,10 @@ impl ScanControl {
         self.min.max(self.floor)
     }
 
-    /// A page was promoted: this pass was worth something.
-    pub const fn promoted(&mut self) {
+    /// A page was promoted that was idle for so long before: this pass was worth something.
+    pub fn promoted(&mut self, idle: Nanos) {
         self.promoted += 1;
+        self.gained = self.gained.saturating_add(worth(idle));
         self.promoted_since += 1;
     }
 
@@ -165,6 +190,10 @@ impl ScanControl {
                 self.learn(now);
             }
         }
+        if view.contended {
+            self.waited += u128::from(now.since(self.looked).0) * u128::from(view.waiting);
+        }
+        self.looked = now;
         let lasts = Nanos(self.learn_after.0 + LEARNING_PASSES * self.shortest().0);
         if self.learning() && (view.learned || now.since(self.learn_since) >= lasts) {
             self.learned(now, view);
@@ -188,6 +217,7 @@ impl ScanControl {
         self.learn_after = self.period();
         self.pass_start = now;
         self.period = self.min;
+        self.waited = 0;
         self.changed = true;
     }
 
@@ -221,23 +251,26 @@ impl ScanControl {
         } else {
             self.learn_next
         };
-        if view.contended && unknown && !self.learning() && now >= next {
+        let paid = self.waited / u128::from(WORTH_COMES_IN.0) >= u128::from(view.on_fast);
+        if view.contended && unknown && paid && !self.learning() && now >= next {
             self.learn(now);
         }
-        // With room, what a pass costs is its faults: so many for a promotion are worth it.
-        let worth = if view.contended {
-            view.worth
+        // With room, what a pass costs is its faults.
+        let busy = if view.contended {
+            self.promoted > view.worth
         } else {
-            (self.faults / FAULTS_FOR_PROMOTION).max(16).min(view.worth)
+            self.promoted > 0 && self.gained >= self.faults
         };
-        let busy = self.promoted > worth || (view.pending > 0 && !view.contended);
+        let hardly = !view.contended && self.gained * 4 < self.faults;
         self.promoted = 0;
+        self.gained = 0;
         self.faults = 0;
         if self.learning() {
             return;
         }
         let period = if view.futile || !busy {
-            Nanos((self.period().0 * 2).min(self.max.0)).max(self.min)
+            let longer = if hardly { 4 } else { 2 };
+            Nanos((self.period().0 * longer).min(self.max.0)).max(self.min)
         } else {
             self.min
         };
@@ -260,7 +293,9 @@ mod tests {
         scarce: false,
         futile: false,
         pending: 0,
+        waiting: 0,
         worth: 10,
+        on_fast: 0,
     };
 
     #[test]
@@ -273,9 +308,9 @@ mod tests {
         }
         assert_eq!(scan.period(), Nanos::from_secs(8));
         for _ in 0..11 {
-            scan.promoted();
+            scan.promoted(Nanos::from_millis(100));
         }
-        for _ in 0..11 * FAULTS_FOR_PROMOTION {
+        for _ in 0..11 * worth(Nanos::from_millis(100)) {
             scan.faulted();
         }
         now = now + Nanos::from_secs(8);

@@ -77,6 +77,9 @@ pub(crate) struct PolicyArgs {
     /// One sample in so many accesses [default: the preset's sample_period; in the lab the lab's].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) sample_period: Option<u64>,
+    /// Memory that the kernel's scanner arms in one go; a pass is as many goes as it needs.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = scan_size)]
+    pub(crate) scan_size: u64,
     /// What PMU sampling may cost, of the time of the processors sampled.
     #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = sim::percent)]
     pub(crate) sample_share: f64,
@@ -221,6 +224,15 @@ pub(crate) struct ClaimsArgs {
 }
 
 /// The built-in events with those of a file in front.
+/// The kernel counts in MiB, and takes 1 to 2^20 of them here: more than any process has.
+fn scan_size(text: &str) -> Result<u64, String> {
+    let bytes = parse_bytes(text).map_err(|error| error.to_string())?;
+    if (1 << 20..=1 << 40).contains(&bytes) && bytes % (1 << 20) == 0 {
+        return Ok(bytes);
+    }
+    Err("the kernel's scanner takes whole MiB, 1MiB to 1TiB".to_owned())
+}
+
 fn event_table(path: &str) -> Result<EventTable, String> {
     let mut table = EventTable::builtin();
     let extended = table.extend_from(Path::new(path));

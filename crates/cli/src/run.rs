@@ -139,6 +139,7 @@ fn with_policy(args: &PolicyArgs, target: Target) -> Result<Options, PolicyError
             ..PmuConfig::default()
         },
         tell: |line| eprintln!("terrace: {line}"),
+        scan_bytes: args.scan_size,
         fast_bytes: args.fast,
         follow: !args.no_follow,
         paused: args.paused,

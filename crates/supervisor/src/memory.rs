@@ -16,6 +16,15 @@ pub fn resident(pid: Pid, node: terrace_core::NodeId) -> u64 {
     text.lines().map(|line| resident_of(line, node.0)).sum()
 }
 
+/// Bytes that a process has in memory, from statm (proc_pid_statm(5)). Zero where it is gone.
+#[must_use]
+pub fn resident_anywhere(pid: Pid) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    let pages = text.split_ascii_whitespace().nth(1);
+    let pages: u64 = pages.and_then(|word| word.parse().ok()).unwrap_or(0);
+    pages * rustix::param::page_size() as u64
+}
+
 fn resident_of(line: &str, node: u16) -> u64 {
     let key = format!("N{node}=");
     let mut pages = 0;
@@ -48,6 +57,12 @@ pub fn capped(real: NodeMemory, cap: u64, used: u64) -> NodeMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn this_process_has_memory_and_one_that_is_gone_has_none() {
+        assert!(resident_anywhere(Pid(std::process::id())) > 1 << 20);
+        assert_eq!(resident_anywhere(Pid(0)), 0);
+    }
 
     #[test]
     fn numa_maps_lines_count_by_node_and_page_size() {

@@ -24,6 +24,9 @@ pub enum Target {
     Group(String),
 }
 
+/// The kernel's own size of a scan (`scan_size_mb`).
+pub const SCAN_BYTES: u64 = 256 << 20;
+
 /// One run.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -40,6 +43,8 @@ pub struct Options {
     /// What sampling with the processor's PMU may take, and its events. Its period counts only where
     /// `sample_period` is not given.
     pub pmu: PmuConfig,
+    /// Bytes that the kernel's scanner looks at in one go, whole MiB; it spreads the goes over the pass.
+    pub scan_bytes: u64,
     /// At most so many bytes of the fast tier; all of it if not given.
     pub fast_bytes: Option<u64>,
     /// Preload the agent into the program.
@@ -77,6 +82,7 @@ impl Options {
             trackers: vec![Choice::Auto],
             sample_period: None,
             pmu: PmuConfig::default(),
+            scan_bytes: SCAN_BYTES,
             fast_bytes: None,
             agent: true,
             follow: true,

@@ -5,6 +5,15 @@
 //! kernel counts candidates and moves none (unless a fast node has more than 1 GiB or 1/16 of
 //! itself free: it promotes at once then, and we see the page as moved). All settings go back when
 //! this is dropped.
+//!
+//! A pass is a number of goes, each over a part of a process's memory. A thread, and a program that was
+//! spawned and not forked, keeps the time between two goes that it was created with, which is
+//! `scan_delay_ms` (`init_numa_balancing` in Linux 6.12), until a hint fault on the top tier makes the
+//! kernel reconsider (`task_numa_fault` returns early for others); and mode 2 arms nothing there. How
+//! much a go arms is looked at each time. So a pass is asked for twice: as the period that the kernel
+//! divides by the number of goes, and as goes so small that a pass of them, [`GO`] apart, takes as long.
+//! Where the policy asks for passes as short as it ever does, it is in a hurry: a go is as large as it
+//! may be, and the kernel's own limit (3 % of a thread's time) holds.
 
 use std::path::Path;
 
@@ -17,29 +26,37 @@ use terrace_sys::settings::SetOutcome;
 use terrace_sys::settings::Setting;
 use terrace_sys::settings::SettingsError;
 
-/// Marks so much in one go; the kernel spreads the goes over the period.
-const SCAN_SIZE_MB: u32 = 256;
+/// The time between two goes of threads that are created while this lives: the kernel's own lower bound
+/// for goes of 256 MiB.
+const GO: Nanos = Nanos::from_millis(100);
 
 /// The scanner, ours while this lives.
 #[derive(Debug)]
 pub struct Scanner {
     settings: KernelSettings,
+    size_mb: u64,
+    /// Between two goes of a thread that keeps what it was created with.
+    go: Nanos,
+    /// The shortest period asked for so far.
+    shortest: Nanos,
 }
 
 impl Scanner {
-    /// Takes the settings and stops the kernel's own promotion. Nothing is armed yet.
+    /// Takes the settings and stops the kernel's own promotion. Nothing is armed yet. A scan will look at
+    /// `bytes` in one go at most, in whole MiB, at least one. `running`: the threads are there already.
     ///
     /// # Errors
     ///
     /// Where another supervisor has them, or they cannot be changed.
-    pub fn open() -> Result<Self, SettingsError> {
+    pub fn open(bytes: u64, running: bool) -> Result<Self, SettingsError> {
         let mut settings = KernelSettings::acquire(Path::new("/"))?;
         for restored in settings.restored_at_start() {
             tracing::info!("Put back {restored:?}, which a crashed supervisor had left");
         }
+        let found = settings.get(Setting::ScanDelayMs);
         for (setting, value) in [
             (Setting::PromoteRateLimitMbps, 0),
-            (Setting::ScanDelayMs, 100),
+            (Setting::ScanDelayMs, GO.0 / 1_000_000),
         ] {
             if let SetOutcome::Foreign { found } = settings.set(setting, value)? {
                 tracing::warn!(
@@ -47,20 +64,38 @@ impl Scanner {
                 );
             }
         }
-        Ok(Self { settings })
+        Ok(Self {
+            settings,
+            size_mb: (bytes >> 20).max(1),
+            go: match found {
+                Some(delay) if running => Nanos::from_millis(delay),
+                _ => GO,
+            },
+            shortest: Nanos(u64::MAX),
+        })
     }
 
-    /// Arms pages of that scope, each once a period.
+    /// Arms pages of that scope, each once a period, in processes of which the largest has so many
+    /// bytes.
     ///
     /// # Errors
     ///
     /// Where the settings cannot be changed.
-    pub fn apply(&mut self, scope: ScanScope, period: Nanos) -> Result<(), SettingsError> {
+    pub fn apply(
+        &mut self,
+        scope: ScanScope,
+        period: Nanos,
+        largest: u64,
+    ) -> Result<(), SettingsError> {
         let mode = match scope {
             ScanScope::Slow => ScanMode::Tiering,
             ScanScope::All => ScanMode::Both,
         };
-        self.set(mode, period)
+        self.shortest = self.shortest.min(period);
+        let in_a_hurry = period == self.shortest;
+        let bytes = if in_a_hurry { u64::MAX } else { largest };
+        let size_mb = part(self.size_mb, bytes, self.go, period);
+        self.set(mode, period, size_mb)
     }
 
     /// Arms nothing any more.
@@ -69,19 +104,43 @@ impl Scanner {
     ///
     /// Where the settings cannot be changed.
     pub fn stop(&mut self) -> Result<(), SettingsError> {
-        self.set(ScanMode::Off, Nanos::from_secs(1))
+        self.set(ScanMode::Off, Nanos::from_secs(1), 1)
     }
 
-    fn set(&mut self, mode: ScanMode, period: Nanos) -> Result<(), SettingsError> {
+    fn set(&mut self, mode: ScanMode, period: Nanos, size_mb: u32) -> Result<(), SettingsError> {
         let rate = ScanRate {
             mode,
             period_min: period,
             period_max: period,
-            size_mb: SCAN_SIZE_MB,
+            size_mb,
         };
         for (setting, found) in self.settings.set_scan_rate(&rate)? {
             tracing::warn!("Setting {setting:?} is {found} by somebody else's doing and stays so");
         }
         Ok(())
+    }
+}
+
+/// MiB that a go arms of a process of so many bytes: at least one, and `most` of them at most.
+fn part(most: u64, bytes: u64, go: Nanos, period: Nanos) -> u32 {
+    let part = u128::from(bytes >> 20) * u128::from(go.0) / u128::from(period.0.max(1));
+    let part = part.clamp(1, u128::from(most));
+    u32::try_from(part).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_has_as_many_goes_as_fit_into_it() {
+        let (second, minute) = (Nanos::from_secs(1), Nanos::from_secs(60));
+        assert_eq!(part(256, 200 << 20, GO, second), 20);
+        assert_eq!(part(256, 200 << 20, GO, Nanos::from_secs(4)), 5);
+        assert_eq!(part(256, 16 << 30, GO, minute), 27);
+        // Neither less than the kernel can count, nor more than was asked for.
+        assert_eq!(part(256, 20 << 20, GO, minute), 1);
+        assert_eq!(part(256, 1 << 40, GO, second), 256);
+        assert_eq!(part(256, 0, GO, Nanos::ZERO), 1);
     }
 }

@@ -44,6 +44,7 @@ use crate::inventory::Inventory;
 use crate::links::AgentSocket;
 use crate::machine::LinuxMachine;
 use crate::mappings::Mappings;
+use crate::memory::resident_anywhere;
 use crate::options::Options;
 use crate::options::Target;
 use crate::program;
@@ -235,13 +236,7 @@ impl Session {
         if setting.tiers.count() < 2 || setting.in_name {
             return Ok(None);
         }
-        let opened = tracking::open(
-            evidence,
-            &list,
-            options.sample_period,
-            &options.pmu,
-            &setting.tiers,
-        );
+        let opened = tracking::open(evidence, &list, options, &setting.tiers);
         if let Some(limit) = opened.limit {
             (options.tell)(&limit);
             setting.limits.push(limit);
@@ -361,7 +356,8 @@ impl Session {
         if let Some((scope, period)) = self.machine.scan_wanted.take()
             && let Some(tracking) = &mut self.tracking
         {
-            tracking.scan(scope, period);
+            let sizes = self.managed.iter().map(|&pid| resident_anywhere(pid));
+            tracking.scan(scope, period, sizes.max().unwrap_or(0));
         }
         let busy = self.inventory.active();
         let next = deadline.min(self.memory_due).min(self.track_due);

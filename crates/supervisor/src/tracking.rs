@@ -31,6 +31,8 @@ use terrace_track::Tracker;
 use thiserror::Error;
 
 use crate::footprint;
+use crate::options::Options;
+use crate::options::Target;
 use crate::scanner::Scanner;
 
 /// A pass of the scanner where hint faults stand in for samples.
@@ -103,10 +105,18 @@ pub struct Tracking {
     /// The policy decides by samples.
     samples: bool,
     /// What the policy last asked to scan.
-    scan: Option<(ScanScope, Nanos)>,
+    scan: Option<Scan>,
     /// Since when the scanner marks fast pages, too.
     all_since: Option<Nanos>,
     paused: bool,
+}
+
+/// What is to be armed: which pages, each once in how long, and the bytes of the largest process.
+#[derive(Debug, Clone, Copy)]
+struct Scan {
+    scope: ScanScope,
+    period: Nanos,
+    largest: u64,
 }
 
 /// How it came to be.
@@ -120,16 +130,10 @@ pub struct Opened {
 
 /// Opens the first tracker of the list that works.
 #[must_use]
-pub fn open(
-    evidence: Evidence,
-    list: &[Choice],
-    period: Option<u64>,
-    pmu: &PmuConfig,
-    tiers: &Tiers,
-) -> Opened {
+pub fn open(evidence: Evidence, list: &[Choice], options: &Options, tiers: &Tiers) -> Opened {
     let mut failures = Vec::new();
     for choice in list {
-        match open_source(*choice, period, pmu, tiers) {
+        match open_source(*choice, options, tiers) {
             Ok(source) => {
                 let mut tracking = Tracking {
                     source,
@@ -166,12 +170,8 @@ pub fn open(
     }
 }
 
-fn open_source(
-    choice: Choice,
-    period: Option<u64>,
-    pmu: &PmuConfig,
-    tiers: &Tiers,
-) -> Result<Source, String> {
+fn open_source(choice: Choice, options: &Options, tiers: &Tiers) -> Result<Source, String> {
+    let (period, pmu) = (options.sample_period, &options.pmu);
     let opened: anyhow::Result<Source> = match choice {
         Choice::Auto => Err(anyhow::anyhow!("nothing suits this policy")),
         Choice::Pmu => {
@@ -189,17 +189,19 @@ fn open_source(
                 .map(Source::EmulatedPmu)
                 .map_err(Into::into)
         }
-        Choice::HintFaults => open_hint_faults(tiers),
+        Choice::HintFaults => open_hint_faults(tiers, options),
     };
     opened.map_err(|error| format!("{error:#}"))
 }
 
-fn open_hint_faults(tiers: &Tiers) -> anyhow::Result<Source> {
+fn open_hint_faults(tiers: &Tiers, options: &Options) -> anyhow::Result<Source> {
     let mut config = HintFaultTrackerConfig::default();
     config.source.ring_bytes = footprint::ring_bytes(tiers, config.source.ring_bytes);
     config.source.node = footprint::slowest(tiers).map_or(0, |node| u32::from(node.0));
     let tracker = HintFaultTracker::open(config)?;
-    Ok(Source::HintFaults(Box::new(tracker), Scanner::open()?))
+    let running = matches!(options.target, Target::Running(_));
+    let scanner = Scanner::open(options.scan_bytes, running)?;
+    Ok(Source::HintFaults(Box::new(tracker), scanner))
 }
 
 impl Tracking {
@@ -208,7 +210,7 @@ impl Tracking {
         if !self.samples || !matches!(self.source, Source::HintFaults(..)) {
             return "";
         }
-        self.scan(ScanScope::All, PASS_AS_SAMPLES);
+        self.scan(ScanScope::All, PASS_AS_SAMPLES, 0);
         ", each hint fault one sample"
     }
 
@@ -284,9 +286,13 @@ impl Tracking {
         }
     }
 
-    /// Arms pages, where hint faults are the source.
-    pub fn scan(&mut self, scope: ScanScope, period: Nanos) {
-        self.scan = Some((scope, period));
+    /// Arms pages, where hint faults are the source; the largest process has so many bytes.
+    pub fn scan(&mut self, scope: ScanScope, period: Nanos, largest: u64) {
+        self.scan = Some(Scan {
+            scope,
+            period,
+            largest,
+        });
         if scope == ScanScope::Slow {
             self.all_since = None;
         }
@@ -294,7 +300,7 @@ impl Tracking {
             return;
         }
         if let Source::HintFaults(_, scanner) = &mut self.source
-            && let Err(error) = scanner.apply(scope, period)
+            && let Err(error) = scanner.apply(scope, period, largest)
         {
             tracing::warn!("Scan rate not changed: {error:#}");
             return;
@@ -321,8 +327,8 @@ impl Tracking {
             // It goes on at its small cost; a paused engine takes no notice.
             (Source::Pmu(_), _, _) => Ok(()),
             (Source::HintFaults(_, scanner), true, _) => scanner.stop(),
-            (Source::HintFaults(_, scanner), false, Some((scope, period))) => {
-                scanner.apply(scope, period)
+            (Source::HintFaults(_, scanner), false, Some(scan)) => {
+                scanner.apply(scan.scope, scan.period, scan.largest)
             }
             // The policy's first action will say.
             (Source::HintFaults(..), false, None) => Ok(()),
@@ -428,14 +434,8 @@ mod tests {
     #[test]
     fn what_does_not_work_is_said_in_one_line() {
         let tiers = Tiers::new(Vec::new());
-        let pmu = PmuConfig::default();
-        let opened = open(
-            Evidence::Samples,
-            &[Choice::EmulatedPmu],
-            None,
-            &pmu,
-            &tiers,
-        );
+        let options = Options::new(Target::Running(Pid(1)));
+        let opened = open(Evidence::Samples, &[Choice::EmulatedPmu], &options, &tiers);
         if terrace_sys::ivshmem::devices(std::path::Path::new("/")).is_empty() {
             let limit = opened.limit.expect("no such device here");
             assert!(limit.starts_with("no samples, nothing"), "{limit}");

@@ -95,6 +95,12 @@ impl KernelSettings {
         &self.restored_at_start
     }
 
+    /// A setting's number as it is; none where the kernel does not have it, or it is none.
+    #[must_use]
+    pub fn get(&self, setting: Setting) -> Option<u64> {
+        setting.read(&self.root).ok().flatten()?.parse().ok()
+    }
+
     /// Changes a setting. Cheap where the value was written before: one read, and one write if it
     /// differs.
     ///

@@ -11,7 +11,8 @@
 //! `scan_delay_ms` (`init_numa_balancing` in Linux 6.12), until a hint fault on the top tier makes the
 //! kernel reconsider (`task_numa_fault` returns early for others); and mode 2 arms nothing there. How
 //! much a go arms is looked at each time. So a pass is asked for twice: as the period that the kernel
-//! divides by the number of goes, and as goes so small that a pass of them, [`GO`] apart, takes as long.
+//! divides by the number of goes, and as goes so small that a pass of them takes as long. (The kernel
+//! arms 2 MiB in a go at least, which is why goes are not closer than they need be: [`between_goes`].)
 //! Where the policy asks for passes as short as it ever does, it is in a hurry: a go is as large as it
 //! may be, and the kernel's own limit (3 % of a thread's time) holds.
 
@@ -26,9 +27,9 @@ use terrace_sys::settings::SetOutcome;
 use terrace_sys::settings::Setting;
 use terrace_sys::settings::SettingsError;
 
-/// The time between two goes of threads that are created while this lives: the kernel's own lower bound
-/// for goes of 256 MiB.
-const GO: Nanos = Nanos::from_millis(100);
+/// Goes are not closer, the kernel's own lower bound for goes of 256 MiB, and not farther apart, the
+/// kernel's own `scan_delay_ms`.
+const GO: (u64, u64) = (100, 1000);
 
 /// The scanner, ours while this lives.
 #[derive(Debug)]
@@ -43,20 +44,23 @@ pub struct Scanner {
 
 impl Scanner {
     /// Takes the settings and stops the kernel's own promotion. Nothing is armed yet. A scan will look at
-    /// `bytes` in one go at most, in whole MiB, at least one. `running`: the threads are there already.
+    /// `bytes` in one go at most, in whole MiB, at least one. `running`: the threads are there already. The machine
+    /// has `memory` bytes.
     ///
     /// # Errors
     ///
     /// Where another supervisor has them, or they cannot be changed.
-    pub fn open(bytes: u64, running: bool) -> Result<Self, SettingsError> {
+    pub fn open(bytes: u64, running: bool, memory: u64) -> Result<Self, SettingsError> {
         let mut settings = KernelSettings::acquire(Path::new("/"))?;
         for restored in settings.restored_at_start() {
             tracing::info!("Put back {restored:?}, which a crashed supervisor had left");
         }
+        let size_mb = (bytes >> 20).max(1);
+        let go_ms = between_goes(size_mb, memory >> 20);
         let found = settings.get(Setting::ScanDelayMs);
         for (setting, value) in [
             (Setting::PromoteRateLimitMbps, 0),
-            (Setting::ScanDelayMs, GO.0 / 1_000_000),
+            (Setting::ScanDelayMs, go_ms),
         ] {
             if let SetOutcome::Foreign { found } = settings.set(setting, value)? {
                 tracing::warn!(
@@ -66,11 +70,8 @@ impl Scanner {
         }
         Ok(Self {
             settings,
-            size_mb: (bytes >> 20).max(1),
-            go: match found {
-                Some(delay) if running => Nanos::from_millis(delay),
-                _ => GO,
-            },
+            size_mb,
+            go: Nanos::from_millis(found.filter(|_| running).unwrap_or(go_ms)),
             shortest: Nanos(u64::MAX),
         })
     }
@@ -121,6 +122,12 @@ impl Scanner {
     }
 }
 
+/// Milliseconds between two goes of threads that are created from now on: with goes of so many MiB all of
+/// the machine's memory would take a second, the shortest pass that the kernel makes by itself.
+fn between_goes(size_mb: u64, memory_mb: u64) -> u64 {
+    (1000 * size_mb / memory_mb.max(1)).clamp(GO.0, GO.1)
+}
+
 /// MiB that a go arms of a process of so many bytes: at least one, and `most` of them at most.
 fn part(most: u64, bytes: u64, go: Nanos, period: Nanos) -> u32 {
     let part = u128::from(bytes >> 20) * u128::from(go.0) / u128::from(period.0.max(1));
@@ -135,12 +142,20 @@ mod tests {
     #[test]
     fn a_pass_has_as_many_goes_as_fit_into_it() {
         let (second, minute) = (Nanos::from_secs(1), Nanos::from_secs(60));
-        assert_eq!(part(256, 200 << 20, GO, second), 20);
-        assert_eq!(part(256, 200 << 20, GO, Nanos::from_secs(4)), 5);
-        assert_eq!(part(256, 16 << 30, GO, minute), 27);
+        let go = Nanos::from_millis(100);
+        assert_eq!(part(256, 200 << 20, go, second), 20);
+        assert_eq!(part(256, 200 << 20, go, Nanos::from_secs(4)), 5);
+        assert_eq!(part(256, 16 << 30, go, minute), 27);
         // Neither less than the kernel can count, nor more than was asked for.
-        assert_eq!(part(256, 20 << 20, GO, minute), 1);
-        assert_eq!(part(256, 1 << 40, GO, second), 256);
-        assert_eq!(part(256, 0, GO, Nanos::ZERO), 1);
+        assert_eq!(part(256, 20 << 20, go, minute), 1);
+        assert_eq!(part(256, 1 << 40, go, second), 256);
+        assert_eq!(part(256, 0, go, Nanos::ZERO), 1);
+    }
+
+    #[test]
+    fn small_machines_are_scanned_less_often() {
+        assert_eq!(between_goes(256, 1242), 206);
+        assert_eq!(between_goes(256, 64 << 10), GO.0);
+        assert_eq!(between_goes(256, 0), GO.1);
     }
 }

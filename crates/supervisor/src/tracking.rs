@@ -200,7 +200,8 @@ fn open_hint_faults(tiers: &Tiers, options: &Options) -> anyhow::Result<Source> 
     config.source.node = footprint::slowest(tiers).map_or(0, |node| u32::from(node.0));
     let tracker = HintFaultTracker::open(config)?;
     let running = matches!(options.target, Target::Running(_));
-    let scanner = Scanner::open(options.scan_bytes, running)?;
+    let memory = tiers.nodes().iter().map(|n| n.capacity_bytes).sum();
+    let scanner = Scanner::open(options.scan_bytes, running, memory)?;
     Ok(Source::HintFaults(Box::new(tracker), scanner))
 }
 

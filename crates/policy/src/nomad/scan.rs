@@ -186,6 +186,7 @@ impl ScanControl {
         if !self.started {
             self.started = true;
             self.pass_start = now;
+            self.looked = now;
             if view.full {
                 self.learn(now);
             }
@@ -376,6 +377,32 @@ mod tests {
         // Nothing is ever armed: each learning takes its 8 passes and the pass before, then a long pause.
         let armed = run(&mut scan, 100..200, scarce);
         assert!((9..=32).contains(&armed), "{armed}");
+    }
+
+    #[test]
+    fn learning_starts_when_what_waits_has_cost_as_much() {
+        let mut scan = ScanControl::new(Nanos::from_secs(1), Nanos::from_secs(1));
+        assert_eq!(run(&mut scan, 0..1, QUIET), 0);
+        // 600 faults a minute: 100 faults' worth after 10 s.
+        let waits = PassView {
+            waiting: 600,
+            on_fast: 100,
+            ..FULL
+        };
+        assert_eq!(run(&mut scan, 1..10, waits), 0);
+        assert!(run(&mut scan, 10..13, waits) > 0);
+    }
+
+    #[test]
+    fn a_page_is_worth_more_the_shorter_it_is_idle() {
+        assert_eq!(worth(Nanos::from_millis(100)), 60 - MIGRATION);
+        assert_eq!(
+            worth(Nanos::from_secs(1)),
+            0,
+            "it just pays for its migration"
+        );
+        assert_eq!(worth(Nanos::from_secs(100)), 0);
+        assert_eq!(worth(Nanos::ZERO), WORTH_MAX - MIGRATION);
     }
 
     #[test]

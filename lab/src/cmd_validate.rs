@@ -108,7 +108,7 @@ pub(crate) fn main(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
         table::into_document(&read(path)?, "")?;
     }
     let (kept, left) = lab(args, &bench)?;
-    let cases = cases(args, &machine, &costs, &kept)?;
+    let cases = cases(args, &bench, &costs, &kept)?;
     let text = table::markdown(&cases);
     println!("{text}");
     let json = serde_json::to_string_pretty(&cases)? + "\n";
@@ -151,11 +151,11 @@ fn lab(args: &ValidateArgs, bench: &Bench<'_>) -> anyhow::Result<(Vec<Kept>, usi
 /// Simulates the lab's runs and judges those of which no system is missing.
 fn cases(
     args: &ValidateArgs,
-    machine: &Machine,
+    bench: &Bench<'_>,
     costs: &Costs,
     kept: &[Kept],
 ) -> anyhow::Result<Vec<Case>> {
-    let fast = machine.ranking(0)[0];
+    let fast = bench.machine.ranking(0)[0];
     let mut cases = Vec::new();
     for workload in &args.workloads {
         for &fast_bytes in &args.fast {
@@ -164,9 +164,10 @@ fn cases(
             if runs.len() < args.systems.len() {
                 continue;
             }
+            let min_free = bench.min_free(fast_bytes)?;
             let rows: Vec<Row> = runs
                 .iter()
-                .map(|kept| row(machine, costs, kept))
+                .map(|kept| row(bench.machine, costs, kept, min_free))
                 .collect::<anyhow::Result<_>>()?;
             let node = runs[0].record.nodes.iter().find(|node| node.id == fast);
             let free = node.map_or(0, |node| node.free_kib << 10);
@@ -176,13 +177,13 @@ fn cases(
     Ok(cases)
 }
 
-fn row(machine: &Machine, costs: &Costs, kept: &Kept) -> anyhow::Result<Row> {
+fn row(machine: &Machine, costs: &Costs, kept: &Kept, min_free: u64) -> anyhow::Result<Row> {
     ensure!(
         !kept.record.nodes.is_empty(),
         "The kept run of {} has no node sizes; remove it",
         kept.cell.workload
     );
-    let run = |costs| simulated::run(&simulated::setup(machine, kept, costs)?);
+    let run = |costs| simulated::run(&simulated::setup(machine, kept, min_free, costs)?);
     Ok(Row {
         system: kept.cell.system,
         lab: simulated::of_lab(&kept.record).context("A kept run has no figures")?,

@@ -142,7 +142,7 @@ fn memory_of(setup: &Setup, hardware: &Hardware) -> Memory {
         let reserved = setup.reserved.get(&node).copied().unwrap_or(0);
         (*total, total - reserved)
     });
-    Memory::new(&sizes.collect::<Vec<_>>())
+    Memory::new(&sizes.collect::<Vec<_>>(), setup.min_free)
 }
 
 /// What a run is put together from.

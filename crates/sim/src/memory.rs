@@ -3,7 +3,9 @@
 //!
 //! Watermarks as in `mm/page_alloc.c` (`init_per_zone_wmark_min`, `__setup_per_zone_wmarks`), with
 //! each node one zone: the sum of all minima is `4 * sqrt(KiB of memory)` KiB, a node has its share
-//! by size; low, high and promo follow each a quarter of the minimum, or 0.1 % of the node, higher.
+//! by size; low, high and promo follow each a quarter of the minimum, or 0.1 % of the node, higher. A
+//! kernel with huge pages raises the sum (`set_recommended_min_free_kbytes` in `mm/khugepaged.c`); who
+//! knows by how much says so.
 
 use terrace_core::NodeMemory;
 
@@ -35,10 +37,11 @@ pub(crate) enum Depth {
 }
 
 impl Memory {
-    /// Nodes of these sizes with so much free.
-    pub(crate) fn new(sizes: &[(u64, u64)]) -> Self {
+    /// Nodes of these sizes with so much free; the minima of all are `min_free` bytes, if given.
+    pub(crate) fn new(sizes: &[(u64, u64)], min_free: Option<u64>) -> Self {
         let all: u64 = sizes.iter().map(|(total, _)| total).sum();
-        let min_all = ((all >> 10) * 16).isqrt().clamp(128, 262_144) << 10;
+        let usual = ((all >> 10) * 16).isqrt().clamp(128, 262_144) << 10;
+        let min_all = min_free.unwrap_or(usual).min(all / 4);
         let nodes = sizes
             .iter()
             .map(|&(total, free)| {
@@ -116,7 +119,7 @@ mod tests {
     #[test]
     fn allocation_falls_back_by_distance_and_keeps_watermarks() {
         let gib = 1 << 30;
-        let mut memory = Memory::new(&[(gib, gib), (gib, gib)]);
+        let mut memory = Memory::new(&[(gib, gib), (gib, gib)], None);
         let low = memory.nodes[0].low;
         let order = [1, 0];
         let mut on = [0_u64; 2];
@@ -141,8 +144,19 @@ mod tests {
     #[test]
     fn watermarks_are_those_of_the_kernel_for_16_gib() {
         // 16 GiB: min_free_kbytes = 4 * sqrt(16 Mi) = 16 MiB.
-        let memory = Memory::new(&[(16 << 30, 0)]);
+        let memory = Memory::new(&[(16 << 30, 0)], None);
         assert_eq!(memory.nodes[0].min >> 10, 16 << 10);
         assert!(memory.nodes[0].low - memory.nodes[0].min >= (16 << 30) / 1000);
+    }
+
+    #[test]
+    fn nodes_share_the_minima_that_are_given_by_size() {
+        let mib = 1 << 20;
+        let memory = Memory::new(&[(250 * mib, 0), (750 * mib, 0)], Some(20 * mib));
+        assert_eq!(
+            (memory.nodes[0].min, memory.nodes[1].min),
+            (5 * mib, 15 * mib)
+        );
+        assert_eq!(memory.nodes[0].high, 5 * mib + 2 * (5 * mib / 4));
     }
 }

@@ -55,6 +55,8 @@ pub struct Setup {
     pub free: BTreeMap<usize, u64>,
     /// Bytes of a node that the kernel and others hold before the programs start.
     pub reserved: BTreeMap<usize, u64>,
+    /// The kernel's `vm.min_free_kbytes`, in bytes; what it computes without huge pages where absent.
+    pub min_free: Option<u64>,
     /// How long a placement of `oracle` stays, seconds. It is made anew at a phase change, too.
     pub window_s: f64,
     /// Whether there is a last-level cache.
@@ -85,6 +87,7 @@ impl Setup {
             mappings: BTreeMap::new(),
             free: BTreeMap::new(),
             reserved: BTreeMap::new(),
+            min_free: None,
             window_s: 10.0,
             cache: true,
             priorities: BTreeMap::new(),

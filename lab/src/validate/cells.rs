@@ -6,6 +6,9 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -14,10 +17,14 @@ use serde::Deserialize;
 use serde::Serialize;
 use terrace_config::Machine;
 
+use crate::boot;
 use crate::compare::matrix;
 use crate::compare::record::RunRecord;
 use crate::compare::record::System;
+use crate::job::Delays;
+use crate::job::Job;
 use crate::kernel::Kernel;
+use crate::plugin::Pmu;
 
 /// One pair of runs to be compared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -124,6 +131,53 @@ impl Bench<'_> {
         // Half a file, or one of another version: to be run again.
         let kept = serde_json::from_str::<Kept>(&text).ok();
         Ok(kept.filter(|kept| kept.settings == self.settings && kept.cell == *cell))
+    }
+
+    /// What the guest's kernel keeps free with a fast node of that size (`vm.min_free_kbytes`), in
+    /// bytes; a boot of its own, kept like a cell.
+    ///
+    /// # Errors
+    ///
+    /// Where the guest does not say, or the answer cannot be kept.
+    pub fn min_free(&self, fast_bytes: u64) -> anyhow::Result<u64> {
+        let path = self
+            .directory
+            .join(format!("min-free-{}MiB.txt", fast_bytes >> 20));
+        if let Ok(text) = fs::read_to_string(&path)
+            && let Ok(kib) = text.trim().parse::<u64>()
+        {
+            return Ok(kib << 10);
+        }
+        let machine = resized(self.machine, fast_bytes);
+        let command = ["cat", "/proc/sys/vm/min_free_kbytes"];
+        let job = Job::here(&machine, command.map(str::to_owned).into(), Delays::Off);
+        let spec = boot::Spec {
+            machine: &machine,
+            kernel: self.kernel,
+            job: job.context("Cannot tell the current directory")?,
+            pmu: Pmu::default(),
+            timeout: boot::BOOT_TIMEOUT,
+            boot_timeout: boot::BOOT_TIMEOUT,
+            program: self.program.clone(),
+            forward: None,
+        };
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&said);
+        let take = move |bytes: &[u8]| {
+            heard
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .extend_from_slice(bytes);
+        };
+        boot::run(&spec, Box::new(take), Box::new(|_| {}))?;
+        let said = said.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(&said).into_owned();
+        let kib: u64 = text
+            .trim()
+            .parse()
+            .with_context(|| format!("The guest's min_free_kbytes is '{text}'"))?;
+        replace(&path, &text)?;
+        Ok(kib << 10)
     }
 
     /// Runs a cell in the lab and keeps what came of it.

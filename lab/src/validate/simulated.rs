@@ -51,13 +51,13 @@ const fn system(system: System) -> &'static str {
     }
 }
 
-/// The same cell for the simulator: the machine's emulated sizes, and of each node what the guest had
-/// free.
+/// The same cell for the simulator: the machine's emulated sizes, of each node what the guest had free,
+/// and what its kernel keeps free (`vm.min_free_kbytes`, in bytes).
 ///
 /// # Errors
 ///
 /// Where the workload cannot be made.
-pub fn setup(machine: &Machine, kept: &Kept, costs: Costs) -> anyhow::Result<Setup> {
+pub fn setup(machine: &Machine, kept: &Kept, min_free: u64, costs: Costs) -> anyhow::Result<Setup> {
     let sizes = Sizes::fast_free(kept.settings.sized_for);
     let workload = Workload::named(&kept.cell.workload, &sizes)?;
     let machine = resized(machine, kept.cell.fast_bytes);
@@ -69,6 +69,7 @@ pub fn setup(machine: &Machine, kept: &Kept, costs: Costs) -> anyhow::Result<Set
     let seconds = kept.settings.seconds as f64;
     setup.seconds = seconds;
     setup.seed = kept.settings.seed;
+    setup.min_free = Some(min_free);
     for node in &kept.record.nodes {
         let taken = node.total_kib.saturating_sub(node.free_kib);
         setup.free.insert(node.id, node.total_kib << 10);

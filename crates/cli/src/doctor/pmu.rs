@@ -2,6 +2,9 @@
 //! What `terrace doctor` says of the PMU: which events see accesses here, and what follows. The
 //! table of events is the tracker's, so this is asked of it, not of the probes.
 
+use std::path::Path;
+
+use terrace_sys::ivshmem;
 use terrace_sys::probe::Fact;
 use terrace_sys::probe::OFF_VARIABLE;
 use terrace_sys::probe::rules::Finding;
@@ -26,11 +29,14 @@ pub(super) fn finding(off: &[Fact]) -> Finding {
             to_do: "",
         };
     }
-    judge(&survey(&PmuConfig::default()))
+    let emulated = !ivshmem::devices(Path::new("/")).is_empty();
+    judge(&survey(&PmuConfig::default()), emulated)
 }
 
-fn judge(survey: &Survey) -> Finding {
+/// `emulated`: there is memory in which an emulator leaves samples, which serve as well.
+fn judge(survey: &Survey, emulated: bool) -> Finding {
     let (state, follows, to_do) = match &survey.error {
+        Some(_) if emulated => (State::Ok, "", ""),
         Some(error) => (State::Limited, WITHOUT, remedy(error)),
         None if survey.per_cpu != Some(true) => (
             State::Limited,
@@ -47,14 +53,17 @@ fn judge(survey: &Survey) -> Finding {
     Finding {
         what: WHAT,
         state,
-        found: found(survey),
+        found: found(survey, emulated),
         follows,
         to_do,
     }
 }
 
-fn found(survey: &Survey) -> Vec<String> {
+fn found(survey: &Survey, emulated: bool) -> Vec<String> {
     let mut found = Vec::new();
+    if emulated {
+        found.push("the emulator's PMU: usable".to_owned());
+    }
     let row = survey.row.as_deref().unwrap_or("unknown");
     match &survey.cpu {
         Some(cpu) => found.push(format!("processor: {cpu}; events: {row}")),
@@ -109,7 +118,7 @@ mod tests {
 
     #[test]
     fn what_works_is_named() {
-        let finding = judge(&usable());
+        let finding = judge(&usable(), false);
         assert_eq!((finding.state, finding.to_do), (State::Ok, ""));
         assert_eq!(finding.found[1], "LOADS: usable");
     }
@@ -133,10 +142,22 @@ mod tests {
             ..usable()
         };
         for survey in [none, process, virtual_only] {
-            let finding = judge(&survey);
+            let finding = judge(&survey, false);
             assert_eq!(finding.state, State::Limited);
             assert!(!finding.follows.is_empty() && !finding.to_do.is_empty());
         }
+    }
+
+    #[test]
+    fn the_emulators_pmu_is_as_good() {
+        let error = Some(PmuError::NoPmu {
+            pmu: "cpu".to_owned(),
+            row: "x".to_owned(),
+            have: String::new(),
+        });
+        let finding = judge(&Survey { error, ..usable() }, true);
+        assert_eq!((finding.state, finding.to_do), (State::Ok, ""));
+        assert!(finding.found[0].contains("emulator"), "{finding:?}");
     }
 
     #[test]

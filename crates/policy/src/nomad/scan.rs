@@ -262,7 +262,7 @@ impl ScanControl {
         } else {
             self.promoted > 0 && self.gained >= self.faults
         };
-        let hardly = !view.contended && self.gained * 4 < self.faults;
+        let hardly = view.pending == 0 && self.gained * 4 < self.faults;
         self.promoted = 0;
         self.gained = 0;
         self.faults = 0;
@@ -270,6 +270,7 @@ impl ScanControl {
             return;
         }
         let period = if view.futile || !busy {
+            // Where nothing waits either, all faults are for nothing.
             let longer = if hardly { 4 } else { 2 };
             Nanos((self.period().0 * longer).min(self.max.0)).max(self.min)
         } else {

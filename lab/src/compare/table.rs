@@ -63,8 +63,8 @@ pub fn several(records: &[RunRecord]) -> Option<String> {
         .into_iter()
         .reduce(|a, b| (a.0.max(b.0), a.1.max(b.1)))?;
     Some(format!(
-        "Each line that ran up to {runs} times shows its fastest run; what else runs on this host \
-         only slows one. The slowest was at most {apart:.0} % below."
+        "Each line is the fastest of up to {runs} runs, made in turns: what else this host does only \
+         slows one. The others were at most {apart:.0} % below."
     ))
 }
 

@@ -311,6 +311,15 @@ impl Tracking {
         }
     }
 
+    /// The largest process has so many bytes now: a pass is to take as long as was asked for all the same.
+    pub fn resized(&mut self, largest: u64) {
+        if let Some(scan) = self.scan
+            && scan.largest.abs_diff(largest) > scan.largest / 4
+        {
+            self.scan(scan.scope, scan.period, largest);
+        }
+    }
+
     /// Since when what is scanned is all pages, and not only slow ones. None while it is not.
     #[must_use]
     pub const fn all_since(&self) -> Option<Nanos> {

@@ -39,6 +39,13 @@ impl Session {
             if let Err(error) = self.memory.refresh_watermarks() {
                 tracing::warn!("Watermarks not read again: {error}");
             }
+            let sizes = self
+                .managed
+                .iter()
+                .map(|&pid| memory::resident_anywhere(pid));
+            if let Some(tracking) = &mut self.tracking {
+                tracking.resized(sizes.max().unwrap_or(0));
+            }
         }
         for node in nodes {
             let Ok((memory, cache_bytes)) = self.memory.read_with_cache(node) else {

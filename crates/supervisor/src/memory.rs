@@ -16,9 +16,14 @@ pub fn resident(pid: Pid, node: terrace_core::NodeId) -> u64 {
     text.lines().map(|line| resident_of(line, node.0)).sum()
 }
 
-/// Bytes that a process has in memory, from statm (proc_pid_statm(5)). Zero where it is gone.
+/// Bytes of the largest of these processes.
 #[must_use]
-pub fn resident_anywhere(pid: Pid) -> u64 {
+pub fn largest(pids: impl Iterator<Item = Pid>) -> u64 {
+    pids.map(resident_anywhere).max().unwrap_or(0)
+}
+
+/// Bytes that a process has in memory, from statm (proc_pid_statm(5)). Zero where it is gone.
+fn resident_anywhere(pid: Pid) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
     let pages = text.split_ascii_whitespace().nth(1);
     let pages: u64 = pages.and_then(|word| word.parse().ok()).unwrap_or(0);

@@ -44,7 +44,7 @@ use crate::inventory::Inventory;
 use crate::links::AgentSocket;
 use crate::machine::LinuxMachine;
 use crate::mappings::Mappings;
-use crate::memory::resident_anywhere;
+use crate::memory::largest;
 use crate::options::Options;
 use crate::options::Target;
 use crate::program;
@@ -356,8 +356,7 @@ impl Session {
         if let Some((scope, period)) = self.machine.scan_wanted.take()
             && let Some(tracking) = &mut self.tracking
         {
-            let sizes = self.managed.iter().map(|&pid| resident_anywhere(pid));
-            tracking.scan(scope, period, sizes.max().unwrap_or(0));
+            tracking.scan(scope, period, largest(self.managed.iter().copied()));
         }
         let busy = self.inventory.active();
         let next = deadline.min(self.memory_due).min(self.track_due);

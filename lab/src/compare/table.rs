@@ -53,14 +53,14 @@ pub fn render(records: &[RunRecord]) -> String {
 /// What several runs of a pair showed; `None` where each ran once.
 #[must_use]
 pub fn several(records: &[RunRecord]) -> Option<String> {
-    let spread = |record: &&RunRecord| {
+    let spread = |record: &RunRecord| {
         let rates = || record.repeats.iter().filter_map(|run| run.ops_per_s);
         let (least, most) = (rates().reduce(f64::min)?, rates().reduce(f64::max)?);
         Some((rates().count(), (1.0 - least / most) * 100.0))
     };
-    let spreads: Vec<(usize, f64)> = records.iter().filter_map(|r| spread(&r)).collect();
-    let (runs, apart) = spreads
-        .into_iter()
+    let (runs, apart) = records
+        .iter()
+        .filter_map(spread)
         .reduce(|a, b| (a.0.max(b.0), a.1.max(b.1)))?;
     Some(format!(
         "Each line is the fastest of up to {runs} runs, made in turns: what else this host does only \

@@ -39,12 +39,8 @@ impl Session {
             if let Err(error) = self.memory.refresh_watermarks() {
                 tracing::warn!("Watermarks not read again: {error}");
             }
-            let sizes = self
-                .managed
-                .iter()
-                .map(|&pid| memory::resident_anywhere(pid));
             if let Some(tracking) = &mut self.tracking {
-                tracking.resized(sizes.max().unwrap_or(0));
+                tracking.resized(memory::largest(self.managed.iter().copied()));
             }
         }
         for node in nodes {

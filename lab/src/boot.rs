@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::OnceLock;
+use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use std::time::Instant;
@@ -134,6 +135,25 @@ pub fn run(spec: &Spec<'_>, stdout: Sink, stderr: Sink) -> Result<Outcome, BootE
             result => return result,
         }
     }
+}
+
+/// As [`run`], and all that the command said on its standard output and its standard error.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn said(spec: &Spec<'_>) -> Result<(Outcome, [Vec<u8>; 2]), BootError> {
+    let said = Arc::new(Mutex::new([Vec::new(), Vec::new()]));
+    let sink = |which: usize| -> Sink {
+        let said = Arc::clone(&said);
+        Box::new(move |bytes| {
+            let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+            said[which].extend_from_slice(bytes);
+        })
+    };
+    let outcome = run(spec, sink(0), sink(1))?;
+    let said = std::mem::take(&mut *said.lock().unwrap_or_else(PoisonError::into_inner));
+    Ok((outcome, said))
 }
 
 /// One boot, in a directory of its own.

@@ -6,8 +6,6 @@
 //! the same work (a host without a second node has no hint faults to measure).
 
 use std::fmt::Write as _;
-use std::sync::Arc;
-use std::sync::Mutex;
 
 use serde::Deserialize;
 use serde::Serialize;
@@ -58,20 +56,7 @@ pub fn calibrate(spec: &Spec<'_>) -> Result<(Vec<Factor>, Outcome), CalibrateErr
             .map(|_| primitives::measure(&Options::small(1)))
             .collect(),
     );
-    let said = Arc::new(Mutex::new([Vec::new(), Vec::new()]));
-    let sink = |which: usize| -> boot::Sink {
-        let said = Arc::clone(&said);
-        Box::new(move |bytes| {
-            let mut said = said
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
-            said[which].extend_from_slice(bytes);
-        })
-    };
-    let outcome = boot::run(spec, sink(0), sink(1))?;
-    let said = said
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let (outcome, said) = boot::said(spec)?;
     let guest: Result<Vec<Figure>, _> = serde_json::from_slice(&said[0]);
     match guest {
         Ok(guest) if outcome.code == 0 => Ok((factors(spec.machine, &host, &guest), outcome)),

@@ -6,9 +6,6 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -161,16 +158,7 @@ impl Bench<'_> {
             program: self.program.clone(),
             forward: None,
         };
-        let said = Arc::new(Mutex::new(Vec::new()));
-        let heard = Arc::clone(&said);
-        let take = move |bytes: &[u8]| {
-            heard
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .extend_from_slice(bytes);
-        };
-        boot::run(&spec, Box::new(take), Box::new(|_| {}))?;
-        let said = said.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, [said, _]) = boot::said(&spec)?;
         let text = String::from_utf8_lossy(&said).into_owned();
         let kib: u64 = text
             .trim()

@@ -64,6 +64,8 @@ struct Machine {
     /// The scanner leaves fast pages out, whatever it is asked for.
     blind: bool,
     scope: Option<ScanScope>,
+    /// How long a pass was last asked to take.
+    pass: Nanos,
     promotions: u64,
     demotions: u64,
 }
@@ -94,8 +96,9 @@ impl Machine {
     /// Takes the policy's orders; panics on one that makes no sense.
     fn take_orders(&mut self, policy: &mut Nomad, limit: usize) {
         while let Some(action) = policy.poll_action() {
-            if let Action::Scan { scope, .. } = action {
+            if let Action::Scan { scope, period } = action {
                 self.scope = Some(scope);
+                self.pass = period;
             }
             let Action::Migrate {
                 page, migration, ..
@@ -328,6 +331,31 @@ fn the_hot_set_ends_up_fast_and_stays() {
         .count();
     assert_eq!(fast, 2000);
     assert_eq!(machine.demotions, 0);
+}
+
+/// A promotion a pass is worth something, thousands of hint faults for it are not.
+#[test]
+fn hint_faults_that_find_little_make_passes_rare() {
+    let pass_after = |touched: u64| {
+        let mut policy = Nomad::new(Params::default(), tiers(4096));
+        let mut machine = Machine::new(4096, 30_000);
+        for round in 0..5 {
+            let now = Nanos::from_secs(round + 1);
+            let memory = machine.memory();
+            policy.observe(now, &Event::Memory { node: FAST, memory });
+            machine.fault(&mut policy, now, round, false, 20);
+            for n in 0..touched {
+                machine.fault(&mut policy, now, 100 + round * touched + n, false, 30_000);
+            }
+            policy.tick(now + Nanos::from_millis(20));
+            machine.take_orders(&mut policy, 512);
+            machine.finish(&mut policy, now, &mut std::iter::empty());
+        }
+        assert!(machine.promotions >= 4, "{}", machine.promotions);
+        machine.pass
+    };
+    assert_eq!(pass_after(10), Nanos::from_secs(1));
+    assert_eq!(pass_after(5000), Nanos::from_secs(60));
 }
 
 #[test]

@@ -101,8 +101,12 @@ impl Nomad {
             step.note(meta, class);
             step
         });
-        self.counters.faults_fast += u64::from(step == Step::Fast);
-        self.counters.faults_slow += u64::from(step != Step::Fast);
+        if step == Step::Fast {
+            self.counters.faults_fast += 1;
+        } else {
+            self.counters.faults_slow += 1;
+            self.scan.faulted();
+        }
         match step {
             Step::Twice(class) => {
                 self.counters.referenced_twice += 1;

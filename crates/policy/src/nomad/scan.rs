@@ -3,7 +3,7 @@
 //!
 //! Arming costs: a page-table walk for every page and a fault for every page in use. It is worth
 //! that while placement gets better. So the pass is short while pages are promoted, doubles while
-//! few are, and is short again when many are.
+//! few are, is as long as can be after one that found nothing, and is short again when many are.
 //!
 //! Fast pages are armed only to learn which of them are cold, which matters while the fast tier is
 //! full: until the tracker says that all have been armed; when a shortest pass has gone by since, what was
@@ -28,6 +28,8 @@ const WORTH_MAX: u64 = 1000;
 const MIGRATION: u64 = 6;
 /// How long that worth takes to come in.
 const WORTH_COMES_IN: Nanos = Nanos::from_secs(60);
+/// A pass with more hint faults than this for each promotion found nothing.
+const USELESS: u64 = 100;
 /// Learning ends after so many passes whatever was armed: some memory never is.
 const LEARNING_PASSES: u64 = 8;
 /// For few pages that wait, learning takes one part in so many of the time at most: it makes every page
@@ -202,9 +204,11 @@ impl ScanControl {
             self.settling = true;
             self.arm_slow_only();
         }
-        if now.since(self.pass_start) >= self.period() {
+        if self.has_to_learn(now, view) {
+            self.learn(now);
+        } else if now.since(self.pass_start) >= self.period() {
             self.pass_start = now;
-            self.pass_ended(now, view);
+            self.pass_ended(view);
         }
         std::mem::take(&mut self.changed).then_some(Action::Scan {
             scope: self.scope,
@@ -244,7 +248,8 @@ impl ScanControl {
         self.promoted_since = 0;
     }
 
-    fn pass_ended(&mut self, now: Nanos, view: PassView) {
+    /// Whether what waits for room has cost as much as it costs to learn which fast pages are cold.
+    fn has_to_learn(&self, now: Nanos, view: PassView) -> bool {
         let unknown = view.scarce || !self.ages_known();
         let few = (view.pending as u64) < view.worth;
         let next = if few {
@@ -253,16 +258,18 @@ impl ScanControl {
             self.learn_next
         };
         let paid = self.waited / u128::from(WORTH_COMES_IN.0) >= u128::from(view.on_fast);
-        if view.contended && unknown && paid && !self.learning() && now >= next {
-            self.learn(now);
-        }
+        view.contended && unknown && paid && !self.learning() && now >= next
+    }
+
+    fn pass_ended(&mut self, view: PassView) {
         // With room, what a pass costs is its faults.
         let busy = if view.contended {
             self.promoted > view.worth
         } else {
             self.promoted > 0 && self.gained >= self.faults
         };
-        let hardly = view.pending == 0 && self.gained * 4 < self.faults;
+        let hardly = self.gained < self.faults / 4;
+        let useless = hardly && self.promoted * USELESS < self.faults;
         self.promoted = 0;
         self.gained = 0;
         self.faults = 0;
@@ -270,9 +277,12 @@ impl ScanControl {
             return;
         }
         let period = if view.futile || !busy {
-            // Where nothing waits either, all faults are for nothing.
-            let longer = if hardly { 4 } else { 2 };
-            Nanos((self.period().0 * longer).min(self.max.0)).max(self.min)
+            let longer = match (useless, hardly) {
+                (true, _) => self.max.0,
+                (_, true) => self.period().0 * 4,
+                _ => self.period().0 * 2,
+            };
+            Nanos(longer.min(self.max.0)).max(self.min)
         } else {
             self.min
         };
@@ -324,6 +334,23 @@ mod tests {
                 period: Nanos::from_secs(1)
             })
         );
+    }
+
+    #[test]
+    fn a_pass_that_finds_nothing_is_followed_by_the_longest() {
+        let shortly = Nanos::from_millis(500);
+        for (promoted, idle, period) in [
+            (0, shortly, 64),
+            (10, Nanos::from_secs(10), 4),
+            (50, shortly, 2),
+        ] {
+            let mut scan = ScanControl::new(Nanos::from_secs(1), Nanos::from_secs(64));
+            let _ = scan.tick(Nanos::ZERO, QUIET);
+            (0..promoted).for_each(|_| scan.promoted(idle));
+            (0..500).for_each(|_| scan.faulted());
+            let _ = scan.tick(Nanos::from_secs(1), QUIET);
+            assert_eq!(scan.period(), Nanos::from_secs(period), "{promoted}");
+        }
     }
 
     #[test]

@@ -56,17 +56,23 @@ enum l1 { L1_HIT, L1_DIRTIED, L1_MISS };
  */
 static inline enum l1 l1_access(struct vcpu *v, uint64_t vline, bool store)
 {
-	uint64_t *slot = &v->l1[(vline ^ vline >> 6 ^ vline >> 14) % L1_LINES];
-	const uint64_t old = *slot;
+	uint64_t *set = v->l1[(vline ^ vline >> 6 ^ vline >> 14) % L1_SETS];
+	uint64_t found = set[0];
 
-	if (likely(old >> 1 == vline)) {
-		if (likely(!store || (old & 1)))
-			return L1_HIT;
-		*slot = old | 1;
-		return L1_DIRTIED;
+	if (unlikely(found >> 1 != vline)) {
+		/* The line used last comes first. */
+		found = set[1];
+		set[1] = set[0];
+		if (found >> 1 != vline) {
+			set[0] = vline << 1 | store;
+			return L1_MISS;
+		}
+		set[0] = found;
 	}
-	*slot = vline << 1 | store;
-	return L1_MISS;
+	if (likely(!store || (found & 1)))
+		return L1_HIT;
+	set[0] = found | 1;
+	return L1_DIRTIED;
 }
 
 /* True on a miss. */

@@ -20,7 +20,8 @@
 #define MAX_NODES 8
 #define STREAMS 16
 #define AHEAD 8
-#define L1_LINES 256
+#define L1_SETS 256			/* 32 KiB in lines of 64 bytes */
+#define L1_WAYS 2
 #define NO_LINE UINT64_MAX
 
 #define likely(x) __builtin_expect(!!(x), 1)
@@ -46,7 +47,7 @@ struct node_count {
 };
 
 struct vcpu {
-	uint64_t l1[L1_LINES];		/* virtual line numbers: a private first-level filter */
+	uint64_t l1[L1_SETS][L1_WAYS];	/* virtual line numbers: a private first-level filter */
 	uint64_t stream[STREAMS];
 	uint64_t engine[2];		/* tick at which the stream engine has its last line */
 	unsigned int next_stream;

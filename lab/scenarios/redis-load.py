@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The load of the workload `redis`: half GET, half SET, keys zipfian, by resp-benchmark (PyPI).
 
-Arguments: PORT KEYS LETTERS SECONDS. It runs on the host, as it stands for another machine, and takes
-little of it: one random number (a linear congruential step) chooses the rank, another the operation
-and the value.
+Arguments: PORT KEYS LETTERS SECONDS PROCESSOR. It runs on the host, as it stands for another machine,
+on that processor, and takes little of it: one random number (a linear congruential step) chooses the
+rank, another the operation and the value.
 
 Ranks are zipfian (0.99, YCSB's) in 1,024 steps of equal probability, uniform within a step. Popular
 keys lie anywhere in the key space, as with YCSB's hashed keys: a multiplication by a prime, modulo
@@ -11,6 +11,7 @@ the number of keys. A value is its key, a number below 64, and the letter of tha
 checker can tell a value that belongs to its key from any other, and one in one piece from one of two
 halves.
 """
+import os
 import sys
 
 from resp_benchmark import Benchmark
@@ -43,8 +44,10 @@ function generate()
 end
 """
 
-port, keys, letters, seconds = (int(word) for word in sys.argv[1:])
-Benchmark(host="127.0.0.1", port=port).bench(
+port, keys, letters, seconds, processor = (int(word) for word in sys.argv[1:])
+# The generator pins its workers, counting the processors that it finds allowed.
+os.sched_setaffinity(0, {processor})
+Benchmark(host="127.0.0.1", port=port, cores="0").bench(
     command=LUA % (keys, letters),
     use_lua=True,
     connections=4,

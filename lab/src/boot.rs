@@ -11,6 +11,7 @@
 //! is booted again, and the caller's standard error is told.
 
 mod ports;
+pub(crate) mod processors;
 mod session;
 
 use std::fs;
@@ -29,7 +30,6 @@ use terrace_config::Machine;
 
 use self::ports::SharedSink;
 use self::session::Session;
-pub(crate) use self::session::favour;
 use crate::initramfs;
 use crate::job::GuestNode;
 use crate::job::JOB_FILE;

@@ -280,6 +280,9 @@ pub fn arguments(machine: &Machine, files: &Files) -> Result<Vec<String>, QemuEr
     let mut args: Vec<String> = [
         "-no-user-config".to_owned(),
         "-nodefaults".to_owned(),
+        // Threads have names.
+        "-name".to_owned(),
+        "terrace-lab,debug-threads=on".to_owned(),
         "-no-reboot".to_owned(),
         "-display".to_owned(),
         "none".to_owned(),

@@ -20,13 +20,11 @@ use super::BootError;
 use super::Outcome;
 use super::io_error;
 use super::ports::Message;
+use super::processors;
 use crate::job::GOODBYE;
 use crate::job::Report;
 use crate::qemu;
 use crate::series::Series;
-
-/// Priority of the emulator among the host's processes.
-const NICENESS: i32 = -10;
 
 /// A running emulator; killed when dropped.
 pub(super) struct Emulator(Child);
@@ -58,17 +56,8 @@ pub(super) fn start(arguments: &[String], dir: &Path) -> Result<Emulator, BootEr
         });
     }
     let child = command.spawn().map_err(BootError::NoQemu)?;
-    favour(child.id());
+    processors::favour(child.id());
     Ok(Emulator(child))
-}
-
-/// Puts a process before the host's others: the guest's delays are real time, and what else runs
-/// should disturb them little. Without the privilege the run is only noisier.
-pub(crate) fn favour(pid: u32) {
-    let raw = i32::try_from(pid).ok();
-    let process = raw.and_then(rustix::process::Pid::from_raw);
-    let _ = rustix::process::setpriority_process(process, NICENESS);
-    let _ = fs::write(format!("/proc/{pid}/autogroup"), NICENESS.to_string());
 }
 
 /// One emulator and what it says.
@@ -133,6 +122,7 @@ impl Session<'_> {
             Message::Bytes(port, total) => heard.bytes[port - 1] = total,
             Message::Report(Report::Failed { what }) => return Err(BootError::Setup(what)),
             Message::Report(ready @ Report::Ready { .. }) => {
+                processors::emulator(self.emulator.0.id());
                 heard.ready = Some((ready, self.started.elapsed()));
             }
             Message::Report(Report::Exit {

@@ -15,7 +15,7 @@ use anyhow::Context;
 
 use super::record::Load;
 use super::setup::PYTHON;
-use crate::boot;
+use crate::boot::processors;
 use crate::qemu::Forward;
 
 /// How to make the load of one run, and the generator once it runs.
@@ -60,6 +60,7 @@ impl Client {
             .arg(self.forward.host.to_string())
             .args([load.keys.to_string(), load.letters.to_string()])
             .arg(load.seconds.to_string())
+            .arg(processors::last().to_string())
             .env("PYTHONPATH", &self.python_path)
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .stdin(Stdio::null())
@@ -68,7 +69,7 @@ impl Client {
         match started {
             Ok(child) => {
                 // The server must not wait for it.
-                boot::favour(child.id());
+                processors::favour(child.id());
                 self.running = Some(child);
             }
             Err(error) => self.failed = Some(format!("Cannot run {PYTHON}: {error}")),

@@ -123,9 +123,10 @@ impl Scanner {
 }
 
 /// Milliseconds between two goes of threads that are created from now on: with goes of so many MiB all of
-/// the machine's memory would take a second, the shortest pass that the kernel makes by itself.
+/// the machine's memory would take five seconds. Each go costs a flush of the processor's translations, and a pass of
+/// a minute over a small process cannot be fewer than one for each 2 MiB.
 fn between_goes(size_mb: u64, memory_mb: u64) -> u64 {
-    (1000 * size_mb / memory_mb.max(1)).clamp(GO.0, GO.1)
+    (5000 * size_mb / memory_mb.max(1)).clamp(GO.0, GO.1)
 }
 
 /// MiB that a go arms of a process of so many bytes: at least one, and `most` of them at most.
@@ -154,7 +155,8 @@ mod tests {
 
     #[test]
     fn small_machines_are_scanned_less_often() {
-        assert_eq!(between_goes(256, 1242), 206);
+        assert_eq!(between_goes(256, 1242), GO.1);
+        assert_eq!(between_goes(256, 4 << 10), 312);
         assert_eq!(between_goes(256, 64 << 10), GO.0);
         assert_eq!(between_goes(256, 0), GO.1);
     }

@@ -29,6 +29,13 @@ pub(crate) fn last() -> usize {
     allowed().last().copied().unwrap_or_default()
 }
 
+/// Puts the calling thread where the guest's first processor is, before others too.
+pub(crate) fn beside_the_first() {
+    let own = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap_or(0);
+    favour(own);
+    place(own, allowed().get(..1).unwrap_or(&[]));
+}
+
 /// Places the threads of a running emulator, whose processors' are called `CPU 0/TCG` and so on.
 pub(super) fn emulator(pid: u32) {
     let host = allowed();

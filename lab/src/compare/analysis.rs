@@ -13,6 +13,7 @@ use super::record::Point;
 use super::record::RunRecord;
 use super::record::System;
 use super::record::Written;
+use super::same_pace;
 use crate::series::Line;
 use crate::series::Series;
 
@@ -50,6 +51,7 @@ pub fn points(series: &Series, fast_node: usize) -> Vec<Point> {
                 t: now.t,
                 ops_per_s: now.ops.saturating_sub(before.ops) as f64 / (now.t - before.t).max(1e-6),
                 fast_access_ratio: line.since(earlier).share(fast_node),
+                host_pace: None,
             }
         })
         .collect()
@@ -68,7 +70,7 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
 }
 
 /// The points after two thirds of the time.
-fn last_third(points: &[Point]) -> &[Point] {
+pub(super) fn last_third(points: &[Point]) -> &[Point] {
     let end = points.last().map_or(0.0, |point| point.t);
     let first = points.partition_point(|point| point.t <= end * 2.0 / 3.0);
     &points[first..]
@@ -140,8 +142,20 @@ pub fn written(series: &Series) -> Vec<Written> {
         .collect()
 }
 
-/// Fills in what needs all runs: the time to 90 % of the same workload's oracle.
+/// Median pace of the host in the last third; absent where it is not known.
+#[must_use]
+pub fn final_pace(points: &[Point]) -> Option<f64> {
+    let paces = last_third(points)
+        .iter()
+        .filter_map(|point| point.host_pace);
+    let paces: Vec<f64> = paces.collect();
+    (!paces.is_empty()).then(|| median(paces))
+}
+
+/// Fills in what needs all runs: the time to 90 % of the same workload's oracle, and the rates at one
+/// pace of the host.
 pub fn relate(records: &mut [RunRecord]) {
+    same_pace::relate(records);
     let oracles: Vec<(String, f64)> = records
         .iter()
         .filter(|record| record.system == System::Oracle)
@@ -172,6 +186,7 @@ mod tests {
                 t: f64::from(t),
                 ops_per_s,
                 fast_access_ratio: None,
+                host_pace: None,
             })
             .collect()
     }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
+use std::time::Instant;
 
 use terrace_workload::report::Line;
 
@@ -22,6 +23,8 @@ pub(super) struct Heard {
     pub(super) lines: Vec<GuestLine>,
     /// Standard error.
     pub(super) log: Vec<u8>,
+    /// When the workload's seconds ended, by the host's clock.
+    pub(super) seconds: Vec<Instant>,
     last_progress: f64,
     last: Option<(f64, u64)>,
     /// The server's, where the workload is one.
@@ -93,6 +96,7 @@ impl Heard {
                 ready.active_bytes >> 20
             )),
             Line::Second(second) => {
+                self.seconds.push(Instant::now());
                 let (t, ops) = self.last.replace((second.t, second.ops))?;
                 let due = second.t >= self.last_progress + PROGRESS_SECONDS - 0.5;
                 due.then(|| {

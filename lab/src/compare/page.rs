@@ -13,7 +13,7 @@ use super::record::Point;
 use super::record::RunRecord;
 use super::record::System;
 use super::table::after_move;
-use super::table::several;
+use super::table::notes;
 use super::table::times_none;
 use super::table::written;
 
@@ -32,7 +32,7 @@ pub fn render(title: &str, records: &[RunRecord]) -> anyhow::Result<String> {
     if let Some(kernel) = records.iter().map(|r| &r.kernel).find(|k| !k.is_empty()) {
         writeln!(out, "<p>Kernel {}.</p>", escape(kernel))?;
     }
-    if let Some(note) = several(records) {
+    for note in notes(records) {
         writeln!(out, "<p>{}</p>", escape(&note))?;
     }
     let busiest = records.iter().filter_map(|r| r.host_busy_ratio);
@@ -85,7 +85,7 @@ fn section(out: &mut String, workload: &str, all: &[RunRecord]) -> anyhow::Resul
 
 fn table(out: &mut String, runs: &[&RunRecord], all: &[RunRecord]) -> std::fmt::Result {
     out.push_str(
-        "<div class=\"scroll\"><table>\n<tr><th>system</th><th>ops/s</th><th>× none</th>\
+        "<div class=\"scroll\"><table>\n<tr><th>system</th><th>ops/s</th><th>at one pace</th><th>× none</th>\
          <th>fast accesses</th><th>90 % of oracle after</th><th>after a move</th><th>promoted</th><th>demoted</th>\
          <th>TPM committed</th><th>aborted</th><th>shadow hits</th>\
          <th>written to slow, by copies</th></tr>\n",
@@ -104,7 +104,7 @@ fn row(out: &mut String, run: &RunRecord, all: &[RunRecord]) -> std::fmt::Result
     if let Some(why) = &run.failed {
         return writeln!(
             out,
-            "<td colspan=\"11\" class=\"bad\">failed: {}</td></tr>",
+            "<td colspan=\"12\" class=\"bad\">failed: {}</td></tr>",
             escape(why)
         );
     }
@@ -116,6 +116,7 @@ fn row(out: &mut String, run: &RunRecord, all: &[RunRecord]) -> std::fmt::Result
     };
     let cells = [
         run.ops_per_s.map_or_else(dash, thousands),
+        run.ops_per_s_same_pace.map_or_else(dash, thousands),
         times_none(run, all).map_or_else(dash, |times| format!("{times:.2}")),
         run.fast_access_ratio
             .map_or_else(dash, |ratio| format!("{:.1} %", ratio * 100.0)),
@@ -163,6 +164,7 @@ mod tests {
             t,
             ops_per_s: 5.0,
             fast_access_ratio: Some(0.5),
+            host_pace: None,
         };
         let good = RunRecord {
             ops_per_s: Some(5.0),

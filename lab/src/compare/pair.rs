@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
+use std::time::Instant;
 
 use anyhow::Context;
 use terrace_config::Machine;
@@ -17,9 +18,11 @@ use super::client::Client;
 use super::heard::Heard;
 use super::heard::sinks;
 use super::host_load::HostLoad;
-use super::host_load::Pace;
 use super::matrix::Plan;
+use super::pace::Pace;
+use super::pace::Paces;
 use super::record::GuestLine;
+use super::record::Point;
 use super::record::RunRecord;
 use super::record::System;
 use super::redis;
@@ -78,7 +81,8 @@ pub(super) fn run(
         Ok(outcome) => record(workload, system, &outcome, &heard, fast_node),
         Err(error) => RunRecord::failed(workload, system, format!("{error:#}")),
     };
-    record.host_pace = pace.end();
+    with_pace(&mut record.series, &heard.seconds, &pace.end());
+    record.host_pace = analysis::final_pace(&record.series);
     record.host_busy_ratio = load.and_then(HostLoad::others_since);
     if let Some(busy) = record.host_busy_ratio.filter(|&busy| busy > HOST_BUSY) {
         let percent = busy * 100.0;
@@ -93,6 +97,22 @@ pub(super) fn run(
         ));
     }
     record
+}
+
+/// How fast the host was in each second of a run. The guest tells when one ends; a server's first line is
+/// its begin.
+fn with_pace(points: &mut [Point], ends: &[Instant], paces: &Paces) {
+    let Some(first) = ends.len().checked_sub(points.len()) else {
+        return;
+    };
+    let mut begin = 0.0;
+    for (point, &end) in points.iter_mut().zip(&ends[first..]) {
+        let length = Duration::from_secs_f64((point.t - begin).max(0.0));
+        begin = point.t;
+        point.host_pace = end
+            .checked_sub(length)
+            .and_then(|from| paces.between(from, end));
+    }
 }
 
 /// The last lines of what programs said.
@@ -256,6 +276,28 @@ mod tests {
         let has = |option: &str| options.iter().any(|o| o == option);
         assert!(has("--param=policy_interval=200000us"), "{options:?}");
         assert!(has("--param=max_migration_rate=500000000"), "{options:?}");
+    }
+
+    #[test]
+    fn each_second_has_its_pace() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs_f64(seconds);
+        let paces = Paces(vec![(at(0.5), 1.0), (at(1.5), 2.0), (at(2.5), 3.0)]);
+        let point = |t| Point {
+            t,
+            ops_per_s: 1.0,
+            fast_access_ratio: None,
+            host_pace: None,
+        };
+        for ends in [vec![at(1.0), at(2.0)], vec![at(0.0), at(1.0), at(2.0)]] {
+            let mut points = [point(1.0), point(2.0)];
+            with_pace(&mut points, &ends, &paces);
+            let told = points.map(|point| point.host_pace);
+            assert_eq!(told, [Some(1.0), Some(2.0)]);
+        }
+        let mut points = [point(1.0)];
+        with_pace(&mut points, &[], &paces);
+        assert_eq!(points[0].host_pace, None);
     }
 
     #[test]

@@ -113,6 +113,10 @@ pub struct Point {
     pub ops_per_s: f64,
     /// Share of the last-level misses that the fast node served in it.
     pub fast_access_ratio: Option<f64>,
+    /// How fast the host's first processor was in it: millions of steps of fixed loops in a second of
+    /// processor time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_pace: Option<f64>,
 }
 
 /// One of several runs of a pair.
@@ -124,6 +128,8 @@ pub struct Repeat {
     pub host_busy_ratio: Option<f64>,
     pub host_pace: Option<f64>,
     pub failed: Option<String>,
+    #[serde(default)]
+    pub series: Vec<Point>,
 }
 
 impl Repeat {
@@ -136,6 +142,7 @@ impl Repeat {
             host_busy_ratio: record.host_busy_ratio,
             host_pace: record.host_pace,
             failed: record.failed.clone(),
+            series: record.series.clone(),
         }
     }
 }
@@ -149,6 +156,10 @@ pub struct RunRecord {
     pub system: System,
     /// Median of the last third.
     pub ops_per_s: Option<f64>,
+    /// The same had the host had the highest pace of all the workload's runs all the time; of all runs of
+    /// this pair. Absent where the pace is not known.
+    #[serde(default)]
+    pub ops_per_s_same_pace: Option<f64>,
     /// Accesses served by the fast node, counted by the emulator, last third.
     pub fast_access_ratio: Option<f64>,
     /// Seconds until 90 % of the oracle's `ops_per_s`; absent where it was not reached.
@@ -176,8 +187,8 @@ pub struct RunRecord {
     pub nodes: Vec<GuestNode>,
     /// Share of the host's processors that others used meanwhile; rates are only good when small.
     pub host_busy_ratio: Option<f64>,
-    /// How fast the host's processors were meanwhile: millions of steps of a fixed loop in a second of
-    /// processor time. Rates of runs at different paces cannot be compared.
+    /// How fast the host's first processor was in the last third, as in [`Point`], the median. Rates of
+    /// runs at different paces cannot be compared.
     #[serde(default)]
     pub host_pace: Option<f64>,
     /// All that Terrace counted, as `terrace run --stats` wrote it.
@@ -199,6 +210,7 @@ impl RunRecord {
             workload: workload.to_owned(),
             system,
             ops_per_s: None,
+            ops_per_s_same_pace: None,
             fast_access_ratio: None,
             seconds_to_90pct_of_oracle: None,
             moved_at: None,

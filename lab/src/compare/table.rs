@@ -10,10 +10,11 @@ use terrace_chart::thousands;
 use super::record::RunRecord;
 use super::record::System;
 
-const HEADER: [&str; 12] = [
+const HEADER: [&str; 13] = [
     "workload",
     "system",
     "ops/s",
+    "at one pace",
     "x none",
     "fast accesses",
     "90 % of oracle after",
@@ -38,7 +39,7 @@ pub fn render(records: &[RunRecord]) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     let mut text = table.to_string();
-    if let Some(note) = several(records) {
+    for note in notes(records) {
         text += &format!("\n{note}");
     }
     for record in records {
@@ -50,9 +51,38 @@ pub fn render(records: &[RunRecord]) -> String {
     text
 }
 
-/// What several runs of a pair showed; `None` where each ran once.
+/// What a reader of the table has to know.
 #[must_use]
-pub fn several(records: &[RunRecord]) -> Option<String> {
+pub fn notes(records: &[RunRecord]) -> Vec<String> {
+    several(records)
+        .into_iter()
+        .chain(one_pace(records))
+        .collect()
+}
+
+/// How different the host's pace was; `None` where it is not known.
+fn one_pace(records: &[RunRecord]) -> Option<String> {
+    let known = records
+        .iter()
+        .filter(|run| run.ops_per_s_same_pace.is_some());
+    let again = |run: &RunRecord| -> Vec<f64> {
+        let repeats = run.repeats.iter().filter_map(|repeat| repeat.host_pace);
+        repeats.chain(run.host_pace).collect()
+    };
+    let paces: Vec<f64> = known.flat_map(again).collect();
+    let (least, most) = (
+        paces.iter().copied().reduce(f64::min)?,
+        paces.iter().copied().reduce(f64::max)?,
+    );
+    Some(format!(
+        "This host's processors are shared, and were up to {:.0} % slower in one run than in another. \"At one pace\" \
+         takes that out: what all runs of a pair have at the highest pace of the workload's runs.",
+        (1.0 - least / most) * 100.0
+    ))
+}
+
+/// What several runs of a pair showed; `None` where each ran once.
+fn several(records: &[RunRecord]) -> Option<String> {
     let spread = |record: &RunRecord| {
         let rates = || record.repeats.iter().filter_map(|run| run.ops_per_s);
         let (least, most) = (rates().reduce(f64::min)?, rates().reduce(f64::max)?);
@@ -92,6 +122,9 @@ fn cells(record: &RunRecord, records: &[RunRecord]) -> Vec<Cell> {
         record.system.name().to_owned(),
         record
             .ops_per_s
+            .map_or_else(dash, |rate| thousands(rate.round())),
+        record
+            .ops_per_s_same_pace
             .map_or_else(dash, |rate| thousands(rate.round())),
         times_none(record, records).map_or_else(dash, |times| format!("{times:.2}")),
         record
@@ -142,7 +175,21 @@ pub(super) fn written(record: &RunRecord) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::record::Repeat;
     use super::*;
+
+    #[test]
+    fn paces_of_all_runs_are_told() {
+        let mut record = RunRecord::failed("gups", System::None, String::new());
+        assert!(notes(&[record.clone()]).is_empty());
+        (record.host_pace, record.ops_per_s_same_pace) = (Some(80.0), Some(1.0));
+        record.repeats = vec![Repeat {
+            host_pace: Some(100.0),
+            ..Repeat::of(&record)
+        }];
+        let told = notes(&[record]);
+        assert!(told[0].contains("up to 20 % slower"), "{told:?}");
+    }
 
     #[test]
     fn failures_are_in_the_table_and_under_it() {

@@ -12,6 +12,7 @@ use anyhow::Context;
 use anyhow::ensure;
 use terrace_config::Machine;
 use terrace_core::parse_bytes;
+use terrace_lab::compare::matrix::replace;
 use terrace_lab::compare::record::System;
 use terrace_lab::kernel::Kernel;
 use terrace_lab::validate::cells;
@@ -112,13 +113,13 @@ pub(crate) fn main(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
     let text = table::markdown(&cases);
     println!("{text}");
     let json = serde_json::to_string_pretty(&cases)? + "\n";
-    cells::replace(&args.json, &json)?;
+    replace(&args.json, &json)?;
     if left > 0 {
         eprintln!("terrace-lab: {left} runs are left; call it again");
         return Ok(ExitCode::from(1));
     }
     if let Some(path) = &args.document {
-        cells::replace(path, &table::into_document(&read(path)?, &text)?)?;
+        replace(path, &table::into_document(&read(path)?, &text)?)?;
     }
     let agree = cases.iter().all(Case::agrees);
     Ok(ExitCode::from(u8::from(!agree)))
@@ -164,6 +165,7 @@ fn cases(
             if runs.len() < args.systems.len() {
                 continue;
             }
+            let runs = cells::related(&runs);
             let min_free = bench.min_free(fast_bytes)?;
             let rows: Vec<Row> = runs
                 .iter()

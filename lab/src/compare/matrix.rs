@@ -232,7 +232,7 @@ fn warn_of_pace(record: &RunRecord, others: &[RunRecord], label: &str, tell: fn(
     }
 }
 
-/// Writes what there is so far. A reader never sees half a file.
+/// Writes what there is so far.
 fn write(plan: &Plan<'_>, records: &[RunRecord]) -> anyhow::Result<()> {
     if let Some(path) = &plan.json {
         replace(path, &(serde_json::to_string_pretty(records)? + "\n"))?;
@@ -244,7 +244,12 @@ fn write(plan: &Plan<'_>, records: &[RunRecord]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
+/// Writes a file so that a reader never sees half of it.
+///
+/// # Errors
+///
+/// Where it cannot be written.
+pub fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
     let fail = || format!("Cannot write {}", path.display());
     if let Some(directory) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
         fs::create_dir_all(directory).with_context(fail)?;

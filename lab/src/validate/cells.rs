@@ -4,7 +4,6 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::path::Path;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,7 +14,9 @@ use serde::Serialize;
 use terrace_config::Machine;
 
 use crate::boot;
+use crate::compare::analysis;
 use crate::compare::matrix;
+use crate::compare::matrix::replace;
 use crate::compare::record::RunRecord;
 use crate::compare::record::System;
 use crate::job::Delays;
@@ -108,6 +109,18 @@ pub fn resized(machine: &Machine, fast_bytes: u64) -> Machine {
     let fast = machine.ranking(0)[0];
     machine.nodes[fast].lab_bytes = Some(fast_bytes);
     machine
+}
+
+/// The runs of one workload and size, with what needs all of them filled in.
+#[must_use]
+pub fn related(runs: &[&Kept]) -> Vec<Kept> {
+    let mut records: Vec<RunRecord> = runs.iter().map(|kept| kept.record.clone()).collect();
+    analysis::relate(&mut records);
+    let with = |(&kept, record): (&&Kept, RunRecord)| Kept {
+        record,
+        ..kept.clone()
+    };
+    runs.iter().zip(records).map(with).collect()
 }
 
 impl Bench<'_> {
@@ -214,23 +227,10 @@ impl Bench<'_> {
     }
 }
 
-/// Writes a file so that a reader never sees half of it.
-///
-/// # Errors
-///
-/// Where it cannot be written.
-pub fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
-    let fail = || format!("Cannot write {}", path.display());
-    if let Some(directory) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
-        fs::create_dir_all(directory).with_context(fail)?;
-    }
-    let beside = path.with_extension("new");
-    fs::write(&beside, text).with_context(fail)?;
-    fs::rename(&beside, path).with_context(fail)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]

@@ -18,7 +18,7 @@ use crate::compare::record::System;
 /// What a run came to, in the lab or in the simulator.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Median of the last third.
+    /// Median of the last third; of the lab's, at one pace of the host where that is known.
     pub ops_per_s: f64,
     /// Share of fast accesses in the last third.
     pub fast_access_ratio: f64,
@@ -35,7 +35,7 @@ pub struct Figures {
 pub fn of_lab(record: &RunRecord) -> Option<Figures> {
     let status = record.terrace.as_ref();
     Some(Figures {
-        ops_per_s: record.ops_per_s?,
+        ops_per_s: record.ops_per_s_same_pace.or(record.ops_per_s)?,
         fast_access_ratio: record.fast_access_ratio?,
         promoted_pages: record.moves.promoted_pages,
         demoted_pages: record.moves.demoted_pages,

@@ -8,6 +8,8 @@
 //! are brought to the highest pace that a run had. The pace is measured with some error, which makes
 //! the exponent too small: what is left of a slow host in a rate lowers it.
 
+use std::collections::BTreeSet;
+
 use super::analysis::last_third;
 use super::analysis::median;
 use super::record::Point;
@@ -21,7 +23,7 @@ type Second = (f64, f64);
 
 /// Fills in the rates at one pace, for each workload on its own.
 pub(super) fn relate(records: &mut [RunRecord]) {
-    let workloads: Vec<String> = records.iter().map(|r| r.workload.clone()).collect();
+    let workloads: BTreeSet<String> = records.iter().map(|r| r.workload.clone()).collect();
     for workload in workloads {
         let runs: Vec<Vec<Second>> = records
             .iter()

@@ -33,7 +33,16 @@ pub(crate) fn last() -> usize {
 pub(crate) fn beside_the_first() {
     let own = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap_or(0);
     favour(own);
-    place(own, allowed().get(..1).unwrap_or(&[]));
+    if let Some(&first) = allowed().first() {
+        stay_on(first);
+    }
+}
+
+/// Keeps the calling thread on a processor; where that is refused it runs somewhere, and does no harm.
+pub(crate) fn stay_on(cpu: usize) {
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    let _ = sched_setaffinity(None, &only);
 }
 
 /// Places the threads of a running emulator, whose processors' are called `CPU 0/TCG` and so on.

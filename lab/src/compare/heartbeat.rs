@@ -15,8 +15,7 @@
 use std::thread;
 use std::time::Duration;
 
-use rustix::thread::CpuSet;
-use rustix::thread::sched_setaffinity;
+use crate::boot::processors;
 
 /// Long enough for a workload to use its pages again, short enough to grow the table in ten seconds.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -26,10 +25,7 @@ pub(super) fn start() {
     let cpus = thread::available_parallelism().map_or(1, usize::from);
     for cpu in 0..cpus {
         thread::spawn(move || {
-            let mut only = CpuSet::new();
-            only.set(cpu);
-            // Where that is refused the thread runs somewhere, and does no harm.
-            let _ = sched_setaffinity(None, &only);
+            processors::stay_on(cpu);
             loop {
                 thread::sleep(PERIOD);
             }

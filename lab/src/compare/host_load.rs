@@ -5,6 +5,7 @@
 //! away from it looks like a slow program. What others used is what `/proc/stat` says was used, less
 //! what this process and its ended children used ([`HostLoad::others_since`] comes after the
 //! emulator was waited for).
+//!
 //! How fast a processor is that was there: [`super::pace`].
 
 use std::fs;

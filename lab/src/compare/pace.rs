@@ -18,8 +18,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use std::time::Instant;
 
-use rustix::time::ClockId;
-use rustix::time::clock_gettime;
+use terrace_sys::clock::thread_cpu_time;
 
 use crate::boot::processors;
 
@@ -109,9 +108,11 @@ impl Work {
     fn pace(&mut self) -> f64 {
         let loops: [fn(&mut Self); 3] = [Self::arithmetic, Self::lookups, Self::interpreter];
         let rates = loops.map(|work| {
-            let begin = processor_time();
+            // The thread's own time: being kept waiting is no lack of pace.
+            let begin = thread_cpu_time();
             work(self);
-            f64::from(STEPS) / 1e6 / (processor_time() - begin).as_secs_f64().max(1e-9)
+            let took = Duration::from_nanos(thread_cpu_time().since(begin).0);
+            f64::from(STEPS) / 1e6 / took.as_secs_f64().max(1e-9)
         });
         rates.iter().product::<f64>().cbrt()
     }
@@ -155,15 +156,6 @@ impl Work {
         }
         black_box(registers);
     }
-}
-
-/// This thread's own: being kept waiting is no lack of pace.
-fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(
-        u64::try_from(time.tv_sec).unwrap_or(0),
-        u32::try_from(time.tv_nsec).unwrap_or(0),
-    )
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use terrace_core::Tiers;
 use terrace_policy::Evidence;
 use terrace_policy::ScanScope;
 use terrace_sys::clock;
+use terrace_sys::settings::SettingsError;
 use terrace_track::EmulatedPmu;
 use terrace_track::EmulatedPmuConfig;
 use terrace_track::HintFaultTracker;
@@ -106,8 +107,6 @@ pub struct Tracking {
     samples: bool,
     /// What the policy last asked to scan.
     scan: Option<Scan>,
-    /// Since when the scanner marks fast pages, too.
-    all_since: Option<Nanos>,
     paused: bool,
 }
 
@@ -139,7 +138,6 @@ pub fn open(evidence: Evidence, list: &[Choice], options: &Options, tiers: &Tier
                     source,
                     samples: evidence != Evidence::HintFaults,
                     scan: None,
-                    all_since: None,
                     paused: false,
                 };
                 let stand_in = tracking.begin();
@@ -198,6 +196,7 @@ fn open_hint_faults(tiers: &Tiers, options: &Options) -> anyhow::Result<Source> 
     let mut config = HintFaultTrackerConfig::default();
     config.source.ring_bytes = footprint::ring_bytes(tiers, config.source.ring_bytes);
     config.source.node = footprint::slowest(tiers).map_or(0, |node| u32::from(node.0));
+    config.top = tiers.top().map(|node| node.id).collect();
     let tracker = HintFaultTracker::open(config)?;
     let running = matches!(options.target, Target::Running(_));
     let memory = tiers.nodes().iter().map(|n| n.capacity_bytes).sum();
@@ -294,21 +293,28 @@ impl Tracking {
             period,
             largest,
         });
-        if scope == ScanScope::Slow {
-            self.all_since = None;
-        }
         if self.paused {
             return;
         }
-        if let Source::HintFaults(_, scanner) = &mut self.source
-            && let Err(error) = scanner.apply(scope, period, largest)
-        {
+        if let Err(error) = self.arm() {
             tracing::warn!("Scan rate not changed: {error:#}");
-            return;
         }
-        if scope == ScanScope::All && self.all_since.is_none() {
-            self.all_since = Some(clock::now());
+    }
+
+    /// Has the scanner do what was asked for, if anything was.
+    fn arm(&mut self) -> Result<(), SettingsError> {
+        let (Source::HintFaults(tracker, scanner), Some(scan)) = (&mut self.source, self.scan)
+        else {
+            return Ok(());
+        };
+        // A scan that may have been of either kind counts as one that leaves out the top tier.
+        let before = clock::now();
+        scanner.apply(scan.scope, scan.period, scan.largest)?;
+        match scan.scope {
+            ScanScope::Slow => tracker.mode(false, before),
+            ScanScope::All => tracker.mode(true, clock::now()),
         }
+        Ok(())
     }
 
     /// The largest process has so many bytes now: a pass is to take as long as was asked for all the same.
@@ -320,28 +326,18 @@ impl Tracking {
         }
     }
 
-    /// Since when what is scanned is all pages, and not only slow ones. None while it is not.
-    #[must_use]
-    pub const fn all_since(&self) -> Option<Nanos> {
-        self.all_since
-    }
-
     /// Stops looking, or goes on.
     pub fn pause(&mut self, paused: bool) {
         self.paused = paused;
-        let done = match (&mut self.source, paused, self.scan) {
-            (Source::EmulatedPmu(pmu), _, _) => {
+        let done = match (&mut self.source, paused) {
+            (Source::EmulatedPmu(pmu), _) => {
                 pmu.enable(!paused);
                 Ok(())
             }
             // It goes on at its small cost; a paused engine takes no notice.
-            (Source::Pmu(_), _, _) => Ok(()),
-            (Source::HintFaults(_, scanner), true, _) => scanner.stop(),
-            (Source::HintFaults(_, scanner), false, Some(scan)) => {
-                scanner.apply(scan.scope, scan.period, scan.largest)
-            }
-            // The policy's first action will say.
-            (Source::HintFaults(..), false, None) => Ok(()),
+            (Source::Pmu(_), _) => Ok(()),
+            (Source::HintFaults(_, scanner), true) => scanner.stop(),
+            (Source::HintFaults(..), false) => self.arm(),
         };
         if let Err(error) = done {
             tracing::warn!("Scanner not switched: {error:#}");

@@ -74,7 +74,9 @@ fn print(event: TrackEvent) {
         } => println!("{time} pid {parent} has child {child}"),
         TrackEvent::Execed { pid, time } => println!("{time} pid {pid} called exec"),
         TrackEvent::Exited { pid, time } => println!("{time} pid {pid} ended"),
-        TrackEvent::Scanned { pid, range, time } => println!(
+        TrackEvent::Scanned {
+            pid, range, time, ..
+        } => println!(
             "{} scan {pid} {:x}-{:x}",
             time.0, range.start.0, range.end.0
         ),

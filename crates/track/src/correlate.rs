@@ -5,14 +5,19 @@
 //! it goes when the process ends, calls exec, or is removed. All tables together keep at most
 //! [`Limits::chunks_max`] chunks of 2 MiB.
 //!
+//! A scan in the kernel's mode 2 leaves out the top tier. Which mode that was is not in its record: whoever
+//! sets it says so ([`Correlator::mode`]).
+//!
 //! A forked child starts without a table: pages marked before the fork fault in it without a known
 //! scan until the scanner has come round.
 
 use std::collections::HashMap;
+use std::collections::VecDeque;
 
 use terrace_bpf::Fault;
 use terrace_bpf::Record;
 use terrace_core::Nanos;
+use terrace_core::NodeId;
 use terrace_core::PageRef;
 use terrace_core::PageSize;
 use terrace_core::Pid;
@@ -43,16 +48,25 @@ impl Default for Limits {
 #[derive(Debug)]
 pub struct Correlator {
     limits: Limits,
+    /// Nodes that scans in mode 2 leave out.
+    top: Vec<NodeId>,
+    /// Since when scans take in all nodes, or not.
+    modes: VecDeque<(Nanos, bool)>,
     tables: HashMap<Pid, ScanTable>,
     stats: TrackStats,
 }
 
+/// Records are read at most so many changes of the mode late.
+const MODES: usize = 16;
+
 impl Correlator {
-    /// Without any process.
+    /// Without any process; `top` are the top tier's nodes.
     #[must_use]
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: Limits, top: Vec<NodeId>) -> Self {
         Self {
             limits,
+            top,
+            modes: VecDeque::new(),
             tables: HashMap::new(),
             stats: TrackStats::default(),
         }
@@ -68,8 +82,14 @@ impl Correlator {
     pub fn observe(&mut self, record: Record) -> Option<TrackEvent> {
         match record {
             Record::Scan { pid, range, time } => {
-                self.scan(pid, range, time);
-                Some(TrackEvent::Scanned { pid, range, time })
+                let all = self.all_at(time);
+                self.scan(pid, range, time, all);
+                Some(TrackEvent::Scanned {
+                    pid,
+                    range,
+                    time,
+                    all,
+                })
             }
             Record::Fault(fault) => Some(TrackEvent::HintFault(self.fault(&fault))),
             Record::Fork {
@@ -92,6 +112,25 @@ impl Correlator {
         }
     }
 
+    /// From then on scans take in all nodes, or leave out the top tier (which they do before anybody says
+    /// so).
+    pub fn mode(&mut self, all: bool, from: Nanos) {
+        if self.modes.back().is_some_and(|(_, last)| *last == all) {
+            return;
+        }
+        if self.modes.len() == MODES {
+            self.modes.pop_front();
+        }
+        self.modes.push_back((from, all));
+    }
+
+    fn all_at(&self, time: Nanos) -> bool {
+        let mut latest = self.modes.iter().rev();
+        latest
+            .find(|(from, _)| *from <= time)
+            .is_some_and(|(_, all)| *all)
+    }
+
     /// Drops what is known of a process.
     pub fn forget(&mut self, pid: Pid) {
         self.tables.remove(&pid);
@@ -111,7 +150,7 @@ impl Correlator {
         }
     }
 
-    fn scan(&mut self, pid: Pid, range: Range, time: Nanos) {
+    fn scan(&mut self, pid: Pid, range: Range, time: Nanos, all: bool) {
         self.stats.scans += 1;
         self.stats.scanned_bytes = self.stats.scanned_bytes.saturating_add(range.bytes());
         let others: usize = self
@@ -123,7 +162,7 @@ impl Correlator {
         let table = self.tables.entry(pid).or_default();
         let forgotten = table.forgotten();
         table.limit(self.limits.chunks_max.saturating_sub(others));
-        table.scan(range, time);
+        table.scan(range, time, all);
         self.stats.lost_scans += table.forgotten() - forgotten;
     }
 
@@ -133,10 +172,11 @@ impl Correlator {
             512 => PageSize::Huge2M,
             _ => PageSize::Base4K,
         };
+        let top = fault.node.is_some_and(|node| self.top.contains(&node));
         let scanned = self
             .tables
             .get_mut(&fault.pid)
-            .map(|table| table.fault(fault.addr, size, fault.time))
+            .map(|table| table.fault(fault.addr, size, fault.time, top))
             .unwrap_or_default();
         self.stats.accesses += 1;
         self.stats.unmatched += u64::from(scanned.last.is_none());
@@ -159,7 +199,6 @@ impl Correlator {
 #[cfg(test)]
 mod tests {
     use terrace_core::Addr;
-    use terrace_core::NodeId;
 
     use super::*;
 
@@ -199,7 +238,7 @@ mod tests {
 
     #[test]
     fn fault_gets_the_scan_of_its_own_process() {
-        let mut c = Correlator::new(Limits::default());
+        let mut c = Correlator::new(Limits::default(), Vec::new());
         let scanned = TrackEvent::Scanned {
             pid: Pid(1),
             range: Range {
@@ -207,6 +246,7 @@ mod tests {
                 end: Addr(CHUNK),
             },
             time: Nanos(10),
+            all: false,
         };
         assert_eq!(c.observe(scan(1, 0, CHUNK, 10)), Some(scanned));
         c.observe(scan(2, 0, CHUNK, 20));
@@ -223,7 +263,7 @@ mod tests {
 
     #[test]
     fn huge_page_faults_as_a_whole() {
-        let mut c = Correlator::new(Limits::default());
+        let mut c = Correlator::new(Limits::default(), Vec::new());
         c.observe(scan(1, 0, CHUNK, 10));
         let h = hint(&mut c, fault(1, 0x12_3456, 512, 30));
         assert_eq!((h.addr, h.size), (Addr(0), PageSize::Huge2M));
@@ -234,7 +274,7 @@ mod tests {
 
     #[test]
     fn moved_page_is_marked_by_the_next_scan() {
-        let mut c = Correlator::new(Limits::default());
+        let mut c = Correlator::new(Limits::default(), Vec::new());
         c.observe(scan(1, 0, CHUNK, 10));
         let page = PageRef {
             pid: Pid(1),
@@ -251,6 +291,25 @@ mod tests {
     }
 
     #[test]
+    fn a_page_of_the_top_tier_is_marked_by_scans_that_take_it_in() {
+        let mut c = Correlator::new(Limits::default(), vec![NodeId(1)]);
+        c.mode(false, Nanos(0));
+        c.mode(true, Nanos(15));
+        c.mode(false, Nanos(40));
+        for time in [10, 20, 50] {
+            let Some(TrackEvent::Scanned { all, .. }) = c.observe(scan(1, 0, CHUNK, time)) else {
+                panic!("expected a scan");
+            };
+            assert_eq!(all, time == 20);
+        }
+        let idle = hint(&mut c, fault(1, 0x1000, 1, 60)).idle();
+        assert_eq!(idle, Some(Nanos(40)), "marked at 20");
+        // By now it is unmarked, and a scan of the other tiers leaves it so.
+        c.observe(scan(1, 0, CHUNK, 70));
+        assert_eq!(hint(&mut c, fault(1, 0x1000, 1, 80)).idle(), None);
+    }
+
+    #[test]
     fn end_and_exec_forget_the_address_space() {
         for end in [
             Record::Exec {
@@ -262,7 +321,7 @@ mod tests {
                 time: Nanos(11),
             },
         ] {
-            let mut c = Correlator::new(Limits::default());
+            let mut c = Correlator::new(Limits::default(), Vec::new());
             c.observe(scan(1, 0, CHUNK, 10));
             assert!(c.observe(end).is_some());
             assert_eq!(hint(&mut c, fault(1, 0, 1, 12)).scan_time, None);
@@ -272,7 +331,7 @@ mod tests {
 
     #[test]
     fn all_processes_share_one_limit() {
-        let mut c = Correlator::new(Limits { chunks_max: 3 });
+        let mut c = Correlator::new(Limits { chunks_max: 3 }, Vec::new());
         c.observe(scan(1, 0, 2 * CHUNK, 1));
         c.observe(scan(2, 0, 2 * CHUNK, 2));
         assert_eq!(c.stats().lost_scans, 1);

@@ -32,8 +32,8 @@ pub struct HintFault {
     pub fault_time: Nanos,
     /// The latest scan of the page before the fault, if one was seen.
     pub scan_time: Option<Nanos>,
-    /// When the page was marked: the first scan after its last hint fault. Later scans leave a
-    /// marked page as it is. Of a page never seen to fault, the oldest scan that is remembered.
+    /// When the page was marked: the first scan after its last hint fault, of those that mark pages where
+    /// it is. Later scans leave a marked page as it is. Of a page never seen to fault, the oldest scan that is remembered.
     pub armed_time: Option<Nanos>,
 }
 
@@ -104,6 +104,8 @@ pub enum TrackEvent {
         range: Range,
         /// When, before the first page is marked.
         time: Nanos,
+        /// Whether pages of the top tier are marked, too.
+        all: bool,
     },
     /// A sampled access.
     Sample(Sample),

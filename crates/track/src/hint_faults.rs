@@ -14,6 +14,7 @@ use terrace_bpf::HintFaults;
 use terrace_bpf::HintFaultsConfig;
 use terrace_bpf::Record;
 use terrace_core::Nanos;
+use terrace_core::NodeId;
 use terrace_core::PageRef;
 use terrace_core::Pid;
 use terrace_core::Range;
@@ -31,12 +32,14 @@ const INDEX_BITS: u32 = 16;
 const FAULTS_MAX: usize = 1 << INDEX_BITS;
 
 /// What it may take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HintFaultTrackerConfig {
     /// The ring of records.
     pub source: HintFaultsConfig,
     /// The tables of scans.
     pub limits: Limits,
+    /// Nodes that the kernel's scanner leaves out in mode 2: the top tier.
+    pub top: Vec<NodeId>,
 }
 
 /// Hint faults with their scan times.
@@ -57,9 +60,14 @@ impl HintFaultTracker {
     pub fn open(config: HintFaultTrackerConfig) -> Result<Self, TrackError> {
         Ok(Self {
             source: HintFaults::open(config.source)?,
-            correlator: Correlator::new(config.limits),
+            correlator: Correlator::new(config.limits, config.top),
             faults: Faults::default(),
         })
+    }
+
+    /// From then on the kernel's scanner takes in all nodes (modes 1 and 3), or leaves out the top tier.
+    pub fn mode(&mut self, all: bool, from: Nanos) {
+        self.correlator.mode(all, from);
     }
 
     /// A page was moved by us, and so is marked no more until the next scan.
@@ -156,13 +164,12 @@ impl Tracker for HintFaultTracker {
 #[cfg(test)]
 mod tests {
     use terrace_core::Addr;
-    use terrace_core::NodeId;
 
     use super::*;
 
     #[test]
     fn faults_come_in_the_order_of_addresses_and_those_of_a_page_in_their_own() {
-        let mut correlator = Correlator::new(Limits::default());
+        let mut correlator = Correlator::new(Limits::default(), Vec::new());
         let mut faults = Faults::default();
         let seen = [
             (0x9000, 1),

@@ -3,8 +3,9 @@
 //!
 //! Units: addresses are grouped in chunks of 2 MiB, 512 pages of 4 KiB. A chunk remembers its last
 //! [`HISTORY`] scans, each with the pages it covered, and for each page which of those scans its
-//! last fault came after: one byte a page, kept only in chunks that had a fault. So a chunk costs
-//! 160 bytes or so, and 512 more once faulted on: at most 0.04 % of the memory it describes.
+//! last fault came after: one byte a page, kept only in chunks that had a fault. A scan may leave out
+//! the top tier: where a page is when it faults says whether that scan can have marked it. So a chunk costs
+//! 220 bytes or so, and 512 more once faulted on: at most 0.04 % of the memory it describes.
 //!
 //! Bounded: a table takes at most the number of chunks it was made with. Scans of further chunks
 //! are not remembered, and counted.
@@ -36,7 +37,8 @@ const SWEEP_EVERY: u32 = 64;
 pub struct Scanned {
     /// The latest scan of the page before the fault.
     pub last: Option<Nanos>,
-    /// The first remembered scan after the page's last fault: this one marked it.
+    /// The first remembered scan after the page's last fault that marks pages where it is: this one
+    /// marked it.
     pub armed: Option<Nanos>,
 }
 
@@ -79,6 +81,8 @@ struct Scan {
     first: u16,
     /// The page behind its last.
     end: u16,
+    /// Whether it marks pages of the top tier, too.
+    all: bool,
 }
 
 #[derive(Debug, Default)]
@@ -118,8 +122,8 @@ impl ScanTable {
         self.forgotten
     }
 
-    /// The scanner began to mark `range`.
-    pub fn scan(&mut self, range: Range, time: Nanos) {
+    /// The scanner began to mark `range`; `all`: pages of the top tier, too.
+    pub fn scan(&mut self, range: Range, time: Nanos, all: bool) {
         if range.bytes() == 0 {
             return;
         }
@@ -140,25 +144,27 @@ impl ScanTable {
                 self.forgotten += 1;
                 continue;
             }
-            self.chunks
-                .entry(number)
-                .or_default()
-                .scanned(Scan { time, first, end });
+            self.chunks.entry(number).or_default().scanned(Scan {
+                time,
+                first,
+                end,
+                all,
+            });
         }
     }
 
-    /// A page of `size` at `addr` was touched while marked, and is marked no more.
-    pub fn fault(&mut self, addr: Addr, size: PageSize, time: Nanos) -> Scanned {
+    /// A page of `size` at `addr`, on the `top` tier or not, was touched while marked, and is marked no more.
+    pub fn fault(&mut self, addr: Addr, size: PageSize, time: Nanos, top: bool) -> Scanned {
         let Some(chunk) = self.chunks.get_mut(&(addr.0 >> CHUNK_SHIFT)) else {
             return Scanned::default();
         };
-        chunk.faulted(page_in_chunk(addr.0), size, time)
+        chunk.faulted(page_in_chunk(addr.0), size, time, top)
     }
 
     /// A page became accessible by other means, for instance because it was moved: the next scan
     /// will mark it anew.
     pub fn unmarked(&mut self, addr: Addr, size: PageSize, time: Nanos) {
-        self.fault(addr, size, time);
+        self.fault(addr, size, time, false);
     }
 
     /// The range is mapped no more. Chunks it covers in part are kept.
@@ -197,7 +203,7 @@ impl Chunk {
             .filter(move |(_, scan)| scan.time <= time)
     }
 
-    fn faulted(&mut self, page: u16, size: PageSize, time: Nanos) -> Scanned {
+    fn faulted(&mut self, page: u16, size: PageSize, time: Nanos, top: bool) -> Scanned {
         let now = low_byte(self.count);
         let age = match &self.faulted {
             Some(pages) => now.wrapping_sub(pages[usize::from(page)]),
@@ -209,7 +215,7 @@ impl Chunk {
                 continue;
             }
             found.last = found.last.max(Some(scan.time));
-            if self.count - number < u32::from(age) {
+            if self.count - number < u32::from(age) && (scan.all || !top) {
                 found.armed = Some(found.armed.map_or(scan.time, |a| a.min(scan.time)));
             }
         }

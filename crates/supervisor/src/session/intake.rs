@@ -69,15 +69,15 @@ impl Session {
             return;
         };
         let as_samples = tracking.samples();
-        let all_since = tracking.all_since();
         let mut batch = Batch::default();
         let polled = tracking.poll(|event| match event {
             TrackEvent::HintFault(fault) if as_samples => {
                 batch.push(&stand_in(&fault), &self.blocks);
             }
             TrackEvent::HintFault(fault) => self.hint_fault(now, &fault),
-            TrackEvent::Scanned { pid, range, time } => {
-                let all = all_since.is_some_and(|since| since <= time);
+            TrackEvent::Scanned {
+                pid, range, all, ..
+            } => {
                 let scope = if all { ScanScope::All } else { ScanScope::Slow };
                 self.engine
                     .observe(now, &Event::Armed { pid, range, scope });

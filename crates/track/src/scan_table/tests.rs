@@ -18,8 +18,8 @@ fn range(start: u64, end: u64) -> Range {
 
 #[derive(Debug, Clone)]
 enum Op {
-    Scan(Range, Nanos),
-    Fault(Addr, PageSize, Nanos),
+    Scan(Range, Nanos, bool),
+    Fault(Addr, PageSize, Nanos, bool),
     Unmap(Range),
 }
 
@@ -27,13 +27,13 @@ enum Op {
 #[derive(Default)]
 struct Model {
     /// For each chunk, all its scans in the order of arrival.
-    scans: BTreeMap<u64, Vec<(Range, Nanos)>>,
+    scans: BTreeMap<u64, Vec<(Range, Nanos, bool)>>,
     /// For each page by number, how many scans its chunk had seen before its last fault.
     faulted: BTreeMap<u64, usize>,
 }
 
 impl Model {
-    fn scan(&mut self, range: Range, time: Nanos) {
+    fn scan(&mut self, range: Range, time: Nanos, all: bool) {
         let mut page = range.start.0 >> 12;
         let mut chunks = std::collections::BTreeSet::new();
         while page << 12 < range.end.0 {
@@ -41,11 +41,12 @@ impl Model {
             page += 1;
         }
         for chunk in chunks {
-            self.scans.entry(chunk).or_default().push((range, time));
+            let scans = self.scans.entry(chunk).or_default();
+            scans.push((range, time, all));
         }
     }
 
-    fn fault(&mut self, addr: Addr, size: PageSize, time: Nanos) -> Scanned {
+    fn fault(&mut self, addr: Addr, size: PageSize, time: Nanos, top: bool) -> Scanned {
         let page = addr.0 >> 12;
         let Some(scans) = self.scans.get(&(page >> 9)) else {
             return Scanned::default();
@@ -64,7 +65,7 @@ impl Model {
         let found = Scanned {
             last: covering().map(|i| scans[*i].1).max(),
             armed: covering()
-                .filter(|i| **i >= after)
+                .filter(|i| **i >= after && (scans[**i].2 || !top))
                 .map(|i| scans[*i].1)
                 .min(),
         };
@@ -92,24 +93,24 @@ impl Model {
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let page = 0u64..3 * 512;
     let op = prop_oneof![
-        4 => (page.clone(), 1u64..900, 0u64..30)
-            .prop_map(|(p, n, back)| (0, p, p + n, back)),
-        8 => (page.clone(), any::<bool>(), 0u64..30)
-            .prop_map(|(p, huge, back)| (if huge { 2 } else { 1 }, p, 0, back)),
-        1 => (page, 1u64..2000, Just(0)).prop_map(|(p, n, b)| (3, p, p + n, b)),
+        4 => (page.clone(), 1u64..900, 0u64..30, any::<bool>())
+            .prop_map(|(p, n, back, all)| (0, p, p + n, back, all)),
+        8 => (page.clone(), any::<bool>(), 0u64..30, any::<bool>())
+            .prop_map(|(p, huge, back, top)| (if huge { 2 } else { 1 }, p, 0, back, top)),
+        1 => (page, 1u64..2000).prop_map(|(p, n)| (3, p, p + n, 0, false)),
     ];
     prop::collection::vec(op, 0..600).prop_map(|ops| {
         let mut now = 100;
         ops.into_iter()
-            .map(|(kind, from, to, back)| {
+            .map(|(kind, from, to, back, flag)| {
                 now += 7;
                 // Records of different processors arrive a little out of order.
                 let time = Nanos(now - back);
                 let r = range(from << 12, to << 12);
                 match kind {
-                    0 => Op::Scan(r, time),
-                    1 => Op::Fault(Addr(from << 12), PageSize::Base4K, time),
-                    2 => Op::Fault(Addr(from << 12), PageSize::Huge2M, time),
+                    0 => Op::Scan(r, time, flag),
+                    1 => Op::Fault(Addr(from << 12), PageSize::Base4K, time, flag),
+                    2 => Op::Fault(Addr(from << 12), PageSize::Huge2M, time, flag),
                     _ => Op::Unmap(r),
                 }
             })
@@ -123,9 +124,9 @@ proptest! {
         let (mut table, mut model) = (ScanTable::new(100), Model::default());
         for op in ops {
             match op {
-                Op::Scan(r, t) => { table.scan(r, t); model.scan(r, t); }
-                Op::Fault(a, s, t) => {
-                    prop_assert_eq!(table.fault(a, s, t), model.fault(a, s, t), "{:?}", op);
+                Op::Scan(r, t, all) => { table.scan(r, t, all); model.scan(r, t, all); }
+                Op::Fault(a, s, t, top) => {
+                    prop_assert_eq!(table.fault(a, s, t, top), model.fault(a, s, t, top), "{:?}", op);
                 }
                 Op::Unmap(r) => { table.unmap(r); model.unmap(r); }
             }
@@ -139,7 +140,7 @@ proptest! {
     ) {
         let mut table = ScanTable::new(16);
         for (a, b) in scans {
-            table.scan(range(a.min(b), a.max(b)), Nanos(1));
+            table.scan(range(a.min(b), a.max(b)), Nanos(1), false);
             prop_assert!(table.chunks() <= 16);
         }
     }
@@ -150,10 +151,10 @@ fn idle_time_counts_from_the_first_scan_after_the_last_fault() {
     let mut table = ScanTable::new(10);
     let all = range(0, 2 * MIB);
     let page = Addr(5 << 12);
-    table.scan(all, Nanos(10));
-    table.scan(all, Nanos(20));
+    table.scan(all, Nanos(10), false);
+    table.scan(all, Nanos(20), false);
     // Never touched: marked at 10, left as it was at 20.
-    let first = table.fault(page, PageSize::Base4K, Nanos(25));
+    let first = table.fault(page, PageSize::Base4K, Nanos(25), false);
     assert_eq!(
         first,
         Scanned {
@@ -161,9 +162,9 @@ fn idle_time_counts_from_the_first_scan_after_the_last_fault() {
             armed: Some(Nanos(10))
         }
     );
-    table.scan(all, Nanos(30));
-    table.scan(all, Nanos(40));
-    let second = table.fault(page, PageSize::Base4K, Nanos(41));
+    table.scan(all, Nanos(30), false);
+    table.scan(all, Nanos(40), false);
+    let second = table.fault(page, PageSize::Base4K, Nanos(41), false);
     assert_eq!(
         second,
         Scanned {
@@ -172,7 +173,7 @@ fn idle_time_counts_from_the_first_scan_after_the_last_fault() {
         }
     );
     // Nothing marked it since.
-    let third = table.fault(page, PageSize::Base4K, Nanos(42));
+    let third = table.fault(page, PageSize::Base4K, Nanos(42), false);
     assert_eq!(
         third,
         Scanned {
@@ -183,17 +184,31 @@ fn idle_time_counts_from_the_first_scan_after_the_last_fault() {
 }
 
 #[test]
+fn scans_that_leave_out_the_top_tier_mark_nothing_there() {
+    let mut table = ScanTable::new(10);
+    let all = range(0, 2 * MIB);
+    table.scan(all, Nanos(10), false);
+    table.scan(all, Nanos(20), true);
+    let mut armed = |page: u64, top| {
+        let found = table.fault(Addr(page << 12), PageSize::Base4K, Nanos(25), top);
+        found.armed
+    };
+    assert_eq!(armed(5, true), Some(Nanos(20)));
+    assert_eq!(armed(6, false), Some(Nanos(10)));
+}
+
+#[test]
 fn ages_do_not_go_round() {
     let mut table = ScanTable::new(10);
     let all = range(0, 2 * MIB);
     let page = Addr(0);
-    table.scan(all, Nanos(1));
-    table.fault(page, PageSize::Base4K, Nanos(1));
+    table.scan(all, Nanos(1), false);
+    table.fault(page, PageSize::Base4K, Nanos(1), false);
     for extra in 0..1000 {
-        table.scan(all, Nanos(2 + extra));
+        table.scan(all, Nanos(2 + extra), false);
     }
     // 1,000 scans later, and 256 would look like none: the oldest remembered one marked it.
-    let found = table.fault(page, PageSize::Base4K, Nanos(2000));
+    let found = table.fault(page, PageSize::Base4K, Nanos(2000), false);
     assert_eq!(found.last, Some(Nanos(1001)));
     assert_eq!(found.armed, Some(Nanos(1002 - u64::from(HISTORY))));
 }
@@ -201,9 +216,11 @@ fn ages_do_not_go_round() {
 #[test]
 fn scan_covers_exactly_its_range() {
     let mut table = ScanTable::new(10);
-    table.scan(range(2 * MIB - 4096, 2 * MIB + 4096), Nanos(5));
-    let last =
-        |table: &mut ScanTable, addr| table.fault(Addr(addr), PageSize::Base4K, Nanos(6)).last;
+    table.scan(range(2 * MIB - 4096, 2 * MIB + 4096), Nanos(5), false);
+    let last = |table: &mut ScanTable, addr| {
+        let found = table.fault(Addr(addr), PageSize::Base4K, Nanos(6), false);
+        found.last
+    };
     assert_eq!(last(&mut table, 2 * MIB - 8192), None);
     assert_eq!(last(&mut table, 2 * MIB - 4096), Some(Nanos(5)));
     assert_eq!(last(&mut table, 2 * MIB), Some(Nanos(5)));
@@ -213,9 +230,9 @@ fn scan_covers_exactly_its_range() {
 #[test]
 fn full_table_counts_what_it_does_not_remember() {
     let mut table = ScanTable::new(2);
-    table.scan(range(0, 6 * MIB), Nanos(1));
+    table.scan(range(0, 6 * MIB), Nanos(1), false);
     assert_eq!((table.chunks(), table.forgotten()), (2, 1));
-    table.scan(range(0, u64::MAX), Nanos(2));
+    table.scan(range(0, u64::MAX), Nanos(2), false);
     assert_eq!(table.chunks(), 2);
     assert!(table.forgotten() > 1 << 40);
 }

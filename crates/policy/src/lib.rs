@@ -15,6 +15,7 @@
 
 pub mod engine;
 pub mod event;
+pub mod goes;
 pub mod hemem;
 pub mod nomad;
 pub mod none;
@@ -35,6 +36,7 @@ pub use event::Migration;
 pub use event::Reason;
 pub use event::ScanScope;
 pub use event::Verdict;
+pub use goes::Goes;
 pub use settings::SettingError;
 pub use settings::Settings;
 pub use stats::Stats;

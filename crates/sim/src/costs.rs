@@ -47,6 +47,8 @@ pub struct Costs {
     pub page_fault_ns: f64,
     /// Of the kernel's ordinary migration of one page: isolate, unmap, remap, put back.
     pub migrate_fixed_ns: f64,
+    /// The same of a page that the kernel promotes by itself, in the hint fault.
+    pub promote_fixed_ns: f64,
     /// Of a transaction on one page: protecting, bookkeeping.
     pub transaction_fixed_ns: f64,
     /// TLB shootdowns of a page's transaction before its commit.
@@ -67,6 +69,9 @@ pub struct Costs {
     pub scan_bytes: u64,
     /// Shortest time from one such to the next, ns (`MAX_SCAN_WINDOW`: 2560 MB a second).
     pub scan_floor_ns: f64,
+    /// What the kernel takes for a page where it walks page tables and looks at each page's own record, ns: the
+    /// scanner, whose pauses go by it, and the aging of generations.
+    pub scan_work_ns: f64,
 }
 
 /// Why a file of costs was refused.

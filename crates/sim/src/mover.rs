@@ -169,7 +169,7 @@ impl World {
             self.charge(
                 program,
                 Charge::Migration,
-                self.costs.migrate_fixed_ns / 4.0,
+                self.costs.promote_fixed_ns / 4.0,
             );
             self.ends.push_back(end(Verdict::NoMemory, None));
             return;
@@ -182,7 +182,7 @@ impl World {
             self.copying.lump(node, share, copy);
         }
         let shootdown = self.shootdown_ns(program, By::Program);
-        let wait = copy + self.costs.migrate_fixed_ns + shootdown;
+        let wait = copy + self.costs.promote_fixed_ns + shootdown;
         self.charge(program, Charge::Migration, wait);
         self.totals.stall += wait;
         self.charge_shootdowns(program, By::Program, Charge::Migration, 1.0);

@@ -6,8 +6,8 @@
 //! at least [`crate::Costs::scan_floor_ns`]; so a pass over much memory takes longer than asked. Work
 //! and shootdown are charged to the program. A page that is marked still keeps its first time.
 //!
-//! With [`crate::world::Movement::paused_scan`] also: a chunk's work delays the next by 32 times as
-//! much; a new period counts from now; and, since 6.7, from the third pass on each of a program's
+//! [`Pace`] says what of the kernel's own ways is played: that a chunk's work delays the next by 32 times as
+//! much (of a thread's time, and the next may be another's); that a new period counts from now; and, since 6.7, that from the third pass on each of a program's
 //! other writable mappings takes an interval of its own, in which nothing of its memory is marked (who
 //! does not fault there does not have it scanned, but at last the kernel scans them anyway, one at a
 //! time: `vma_pids_forced`).
@@ -18,6 +18,7 @@ use terrace_core::Addr;
 use terrace_core::Nanos;
 use terrace_policy::Engine;
 use terrace_policy::Event;
+use terrace_policy::Goes;
 use terrace_policy::ScanScope;
 
 use crate::world::By;
@@ -33,11 +34,42 @@ pub(crate) const BLOCK: u32 = 512;
 /// Mappings behind a program's memory that each take an interval: those of a dynamically linked
 /// program (data of six libraries and of the loader, the allocator's, the stack), less two that share
 /// one with its memory.
-pub(crate) const OTHER_MAPPINGS: u64 = 8;
+const OTHER_MAPPINGS: u64 = 8;
+/// Bytes that a page table of base pages maps.
+const TABLE: u64 = 2 << 20;
 /// From this pass on the kernel asks who faults where (`vma_is_accessed`).
 const ASKS_FROM: u32 = 2;
 /// A thread is to run so many times as long as it scans.
 const RUN_SHARE: f64 = 32.0;
+
+/// How a scanner goes about its passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// Chunks at even distances.
+    Even,
+    /// A kernel's own before 6.7: a chunk's work delays the next.
+    Pauses,
+    /// A kernel's own since: other mappings take their intervals, too, and the first chunk comes
+    /// late (a thread's first look only notes when the next may be).
+    PausesForAll,
+    /// The same in Terrace's service.
+    InService(Goes),
+}
+
+impl Pace {
+    /// In Terrace's service: goes of so many bytes at most, on a machine with so much memory.
+    pub(crate) fn in_service(scan_bytes: u64, memory: u64) -> Self {
+        Self::InService(Goes::new(scan_bytes, memory))
+    }
+
+    /// Intervals for other mappings.
+    const fn others(self) -> u64 {
+        match self {
+            Self::Even | Self::Pauses => 0,
+            Self::PausesForAll | Self::InService(_) => OTHER_MAPPINGS,
+        }
+    }
+}
 
 /// Where a program's pass is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +77,8 @@ pub(crate) struct Scanner {
     /// Next unit, counted from the program's first.
     cursor: u32,
     interval: u64,
+    /// Bytes that a chunk marks at most.
+    chunk: u64,
     pub(crate) next: u64,
     /// How long a whole pass takes, ns.
     pub(crate) pass: u64,
@@ -56,6 +90,7 @@ impl Scanner {
     pub(crate) const OFF: Self = Self {
         cursor: 0,
         interval: 0,
+        chunk: 0,
         next: u64::MAX,
         pass: u64::MAX,
         passes: 0,
@@ -76,17 +111,30 @@ impl World {
                 .iter()
                 .map(|r| u64::from(r.count) * r.size.bytes())
                 .sum();
-            let chunks = bytes.div_ceil(self.costs.scan_bytes).max(1);
-            let interval = (period / chunks).max(round(self.costs.scan_floor_ns));
+            let (chunk, interval) = match &mut self.movement.pace {
+                // The kernel marks whole tables.
+                Pace::InService(goes) => (
+                    goes.size(bytes, Nanos(period)).next_multiple_of(TABLE),
+                    goes.apart().0,
+                ),
+                _ => {
+                    let chunks = bytes.div_ceil(self.costs.scan_bytes).max(1);
+                    let floor = round(self.costs.scan_floor_ns);
+                    (self.costs.scan_bytes, (period / chunks).max(floor))
+                }
+            };
+            let pace = self.movement.pace;
             let scanner = &mut self.scanners[program];
-            let next = match scanner.next {
-                u64::MAX => now + interval / 4,
-                _ if self.movement.paused_scan.is_some() => now + interval,
-                next => next.min(now + interval),
+            let next = match (scanner.next, pace) {
+                (u64::MAX, Pace::PausesForAll) => now + 2 * interval,
+                (u64::MAX, _) => now + interval / 4,
+                (_, Pace::Pauses | Pace::PausesForAll) => now + interval,
+                (next, _) => next.min(now + interval),
             };
             scanner.interval = interval;
+            scanner.chunk = chunk;
             scanner.next = next.max(now + 1);
-            scanner.pass = interval * chunks;
+            scanner.pass = interval * bytes.div_ceil(chunk).max(1);
         }
     }
 
@@ -129,7 +177,8 @@ impl World {
         let mut cursor = self.scanners[program].cursor;
         let start = units.start + cursor;
         let (mut marked, mut looked) = (0_u64, 0_u64);
-        let (limit, look_limit) = (self.costs.scan_bytes, self.costs.scan_bytes * 8);
+        let limit = self.scanners[program].chunk;
+        let look_limit = limit * 8;
         let stamp = u32::try_from(self.now >> 14).unwrap_or(u32::MAX);
         let mut entries = 0_u64;
         while cursor < count && marked < limit && looked < look_limit {
@@ -162,25 +211,25 @@ impl World {
             cursor += block;
         }
         #[expect(clippy::cast_precision_loss, reason = "entries of a chunk")]
-        let work = entries as f64 * self.costs.pte_scan_ns;
-        self.charge(program, Charge::Profiling, work);
+        let entries = entries as f64;
+        self.charge(program, Charge::Profiling, entries * self.costs.pte_scan_ns);
         if marked > 0 {
             let wait = self.shootdown_ns(program, By::Program);
             self.charge(program, Charge::Profiling, wait);
             self.charge_shootdowns(program, By::Program, Charge::Profiling, 1.0);
         }
-        let (now, paused) = (self.now, self.movement.paused_scan);
+        let (now, pace, threads) = (self.now, self.movement.pace, self.threads[program].max(1.0));
         let scanner = &mut self.scanners[program];
         scanner.cursor = if cursor >= count { 0 } else { cursor };
         scanner.next = Nanos(now + scanner.interval).0;
-        if let Some(others) = paused {
-            scanner.next += round(RUN_SHARE * work);
-            if cursor >= count {
-                if scanner.passes >= ASKS_FROM {
-                    scanner.next += others * scanner.interval;
-                }
-                scanner.passes += 1;
+        if pace != Pace::Even {
+            scanner.next += round(RUN_SHARE * entries * self.costs.scan_work_ns / threads);
+        }
+        if cursor >= count {
+            if scanner.passes >= ASKS_FROM {
+                scanner.next += pace.others() * scanner.interval;
             }
+            scanner.passes += 1;
         }
         start..units.start + cursor
     }

@@ -15,6 +15,7 @@ use crate::SimError;
 use crate::baseline;
 use crate::hardware::Hardware;
 use crate::protected::Copying;
+use crate::scanner::Pace;
 use crate::space::Space;
 use crate::world::Movement;
 
@@ -68,21 +69,21 @@ const TRANSACTIONS: Movement = Movement {
     synchronous: false,
     protected: None,
     supervised: true,
-    paused_scan: None,
+    pace: Pace::Even,
 };
 const ORDINARY: Movement = Movement {
     transactions: false,
     synchronous: false,
     protected: None,
     supervised: false,
-    paused_scan: None,
+    pace: Pace::Even,
 };
 const IN_FAULT: Movement = Movement {
     transactions: false,
     synchronous: true,
     protected: None,
     supervised: false,
-    paused_scan: None,
+    pace: Pace::Even,
 };
 
 /// Makes the system of a set-up.
@@ -106,7 +107,12 @@ pub(crate) fn make(setup: &Setup, hardware: &Hardware, space: &Space) -> Result<
         "nomad" => {
             let policy = nomad::Nomad::new(settings::nomad(&mut params.0)?, tiers.clone());
             let policy = Box::new(policy) as Box<dyn Policy>;
-            (policy, tiers, TRANSACTIONS, Placement::Normal)
+            let memory = tiers.nodes().iter().map(|n| n.capacity_bytes).sum();
+            let movement = Movement {
+                pace: Pace::in_service(setup.costs.scan_bytes, memory),
+                ..TRANSACTIONS
+            };
+            (policy, tiers, movement, Placement::Normal)
         }
         "hemem" => {
             let own = hemem::Params::read(&mut params.0)?;
@@ -132,11 +138,8 @@ pub(crate) fn make(setup: &Setup, hardware: &Hardware, space: &Space) -> Result<
         "none" => (none(), tiers, ORDINARY, Placement::Normal),
         _ => {
             let tiers = hardware.kernel_tiers(0);
-            let (policy, paused_scan) = baseline::make(setup, &mut params, &tiers, space)?;
-            let movement = Movement {
-                paused_scan,
-                ..IN_FAULT
-            };
+            let (policy, pace) = baseline::make(setup, &mut params, &tiers, space)?;
+            let movement = Movement { pace, ..IN_FAULT };
             (policy, tiers, movement, Placement::Normal)
         }
     };

@@ -29,6 +29,7 @@ use crate::mover::Workers;
 use crate::protected::Copying;
 use crate::protected::Protected;
 use crate::sampling::Sampling;
+use crate::scanner::Pace;
 use crate::scanner::Scanner;
 use crate::space;
 use crate::space::Space;
@@ -169,8 +170,8 @@ pub(crate) struct Movement {
     pub(crate) protected: Option<Copying>,
     /// A supervisor beside the programs decides, and takes processor time for it.
     pub(crate) supervised: bool,
-    /// The scanner keeps all of the kernel's pauses; so many intervals of them are for other mappings.
-    pub(crate) paused_scan: Option<u64>,
+    /// How the kernel's scanner goes about its passes.
+    pub(crate) pace: Pace,
 }
 
 /// The machine.

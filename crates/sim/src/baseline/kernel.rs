@@ -36,6 +36,7 @@ use super::mglru::Prices;
 use super::numa_scan::ScanPeriod;
 use crate::Setup;
 use crate::SimError;
+use crate::scanner::Pace;
 use crate::space::Space;
 use crate::system::Params;
 
@@ -166,10 +167,17 @@ impl Kernel {
             .map_or(NodeId(0), |n| n.id);
         let prices = Prices {
             page: setup.costs.probe_ns,
-            entry: setup.costs.pte_scan_ns,
+            entry: setup.costs.scan_work_ns,
         };
         let of = nodes.iter().filter(|_| mglru);
         let generations = of.map(|n| Mglru::new(n.node, space, prices)).collect();
+        let program: u64 = space
+            .program_regions(0)
+            .iter()
+            .map(|r| u64::from(r.count) * r.size.bytes())
+            .sum();
+        let chunks = program.div_ceil(setup.costs.scan_bytes).max(1);
+        let min = if mglru { Nanos(min.0 * chunks) } else { min };
         let scan = ScanPeriod::new(min, max, threads.unwrap_or(1));
         let lists = if mode == Mode::AutoNuma || mglru {
             Vec::new()
@@ -207,13 +215,13 @@ impl Kernel {
         })
     }
 
-    /// Intervals that the scanner gives to other mappings, where it is modelled to that detail.
-    pub(crate) fn paused_scan(&self) -> Option<u64> {
-        (self.mode == Mode::Tiering).then_some(if self.generations.is_empty() {
-            0
-        } else {
-            crate::scanner::OTHER_MAPPINGS
-        })
+    /// How the scanner goes about its passes, as far as that is modelled.
+    pub(crate) fn pace(&self) -> Pace {
+        match (self.mode, self.generations.is_empty()) {
+            (Mode::Tiering, true) => Pace::Pauses,
+            (Mode::Tiering, false) => Pace::PausesForAll,
+            _ => Pace::Even,
+        }
     }
 
     fn reclaim(&mut self) {

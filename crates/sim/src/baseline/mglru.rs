@@ -20,7 +20,7 @@
 //! A page that comes by promotion is active: slow nodes do not age, so it was young there. Not here:
 //! file pages, tiers of file pages, cgroups, the filters' false positives, and `kswapd_failures`; a
 //! round that ends at priority 0 sleeps until the next wakeup. One thread does all of it, a look at a
-//! page costs it `probe_ns`, an entry of a walked table `pte_scan_ns`.
+//! page costs it `probe_ns`, an entry of a walked table `scan_work_ns`.
 
 use std::collections::VecDeque;
 

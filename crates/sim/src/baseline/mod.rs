@@ -13,18 +13,19 @@ use terrace_policy::Policy;
 
 use crate::Setup;
 use crate::SimError;
+use crate::scanner::Pace;
 use crate::space::Space;
 use crate::system::Params;
 use kernel::Kernel;
 use kernel::Mode;
 
-/// The kernel's way that the set-up names, and the intervals its scanner gives to other mappings.
+/// The kernel's way that the set-up names, and its scanner's pace.
 pub(crate) fn make(
     setup: &Setup,
     params: &mut Params,
     tiers: &Tiers,
     space: &Space,
-) -> Result<(Box<dyn Policy>, Option<u64>), SimError> {
+) -> Result<(Box<dyn Policy>, Pace), SimError> {
     let mode = match setup.system.as_str() {
         "autonuma" => Mode::AutoNuma,
         "kernel-tiering" => Mode::Tiering,
@@ -32,6 +33,6 @@ pub(crate) fn make(
         other => return Err(SimError::System(other.to_owned())),
     };
     let kernel = Kernel::new(mode, setup, params, tiers, space)?;
-    let paused_scan = kernel.paused_scan();
-    Ok((Box::new(kernel), paused_scan))
+    let pace = kernel.pace();
+    Ok((Box::new(kernel), pace))
 }

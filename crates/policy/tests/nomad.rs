@@ -195,6 +195,7 @@ fn drive(script: &[(u16, bool, u8, u8)], verdicts: &[u8]) -> (Vec<Action>, u64) 
     let params = Params {
         inflight_pages: 32,
         eager_idle: Nanos::ZERO,
+        single_doubt: 0,
         ..Params::default()
     };
     let mut policy = Nomad::new(params, tiers(256));
@@ -301,9 +302,9 @@ fn play(
 }
 
 #[test]
-fn a_short_idle_time_counts_as_a_second_reference_only_while_there_is_room() {
-    let promoted_after_one_fault = |free: u64, idle_ms: u64| {
-        let mut policy = Nomad::new(Params::default(), tiers(4096));
+fn a_short_idle_time_counts_as_a_second_reference_where_there_is_room_or_much_memory() {
+    let promoted = |free: u64, idle_ms: u64, params: Params| {
+        let mut policy = Nomad::new(params, tiers(4096));
         let mut machine = Machine::new(4096, 12_000);
         let now = Nanos::from_secs(1);
         let memory = NodeMemory {
@@ -311,14 +312,28 @@ fn a_short_idle_time_counts_as_a_second_reference_only_while_there_is_room() {
             ..machine.memory()
         };
         policy.observe(now, &Event::Memory { node: FAST, memory });
+        machine.fault(&mut policy, now, 9, false, 30_000);
         policy.tick(now);
         machine.fault(&mut policy, now, 7, false, idle_ms);
         policy.tick(now + Nanos::from_millis(50));
         std::iter::from_fn(|| policy.poll_action()).any(|a| matches!(a, Action::Migrate { .. }))
     };
-    assert!(promoted_after_one_fault(4096, 10));
-    assert!(!promoted_after_one_fault(4096, 5_000));
-    assert!(!promoted_after_one_fault(80, 10));
+    let usual = Params::default;
+    assert!(promoted(4096, 10, usual()));
+    assert!(!promoted(4096, 5_000, usual()));
+    assert!(!promoted(80, 10, usual()));
+    // A pass takes much longer than a second.
+    let slow = || Params {
+        scan_rate_max: 1 << 16,
+        ..usual()
+    };
+    assert!(promoted(80, 10, slow()));
+    assert!(!promoted(80, 1_000, slow()));
+    let twice = Params {
+        single_doubt: 0,
+        ..slow()
+    };
+    assert!(!promoted(80, 10, twice));
 }
 
 #[test]

@@ -164,6 +164,7 @@ impl Nomad {
             waiting: self.pending.sum(|class| scan::worth(class_idle(class))),
             worth: (self.on_fast / 8).max(64),
             on_fast: self.on_fast,
+            fast_pages: self.tiers.top().map(|n| n.capacity_bytes >> 12).sum(),
         };
         if contended || self.contended && !self.scan.ages_known() {
             self.request_inventory(now);
@@ -219,7 +220,7 @@ impl Nomad {
         }
         // With room left colder pages were welcome than those that another page may go for.
         if self.contended {
-            let mark = idle_class(Some(self.params.contended_idle));
+            let mark = idle_class(Some(self.contended_idle()));
             while let Some(page) = self.pending.pop_colder_than(mark) {
                 set_state(&mut self.pages, page, State::Idle);
             }

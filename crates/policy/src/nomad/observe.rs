@@ -36,18 +36,40 @@ enum Step {
 
 impl Step {
     fn note(self, meta: &mut Meta, class: u8) {
-        if let Self::Twice(class) | Self::Eager(class) = self {
-            meta.idle_class = class;
+        // The doubt in a single idle time is for its promotion: as a fast page it is as hot as was seen.
+        meta.idle_class = match self {
+            Self::Twice(colder) => colder,
+            _ => class,
+        };
+        if let Self::Twice(_) | Self::Eager(_) = self {
             meta.state = State::Pending;
             meta.set_retries(0);
         } else {
-            meta.idle_class = class;
             meta.state = State::Candidate;
         }
     }
 }
 
 impl Nomad {
+    /// On a full tier: what was idle for longer is not worth a swap.
+    pub(super) fn contended_idle(&self) -> Nanos {
+        let usual = self.scan.usual_idle().0;
+        let times = usual.saturating_mul(self.params.contended_times);
+        let (least, most) = (self.params.contended_idle, self.params.contended_idle_max);
+        let mark = self.scan.shortest().max(least).min(most.max(least));
+        mark.min(Nanos(times))
+    }
+
+    /// On a full tier: what a single idle time is taken to be times as long. 0, not for a reference at
+    /// all, where a second one comes soon.
+    fn doubt(&self) -> u64 {
+        if self.scan.shortest() > self.params.contended_idle {
+            self.params.single_doubt
+        } else {
+            0
+        }
+    }
+
     /// A page was referenced (3.1): first time to the candidates, second time to the pending.
     pub(super) fn hint_fault(
         &mut self,
@@ -67,9 +89,18 @@ impl Nomad {
         let class = idle_class(idle);
         let fast = self.tiers.is_top(node);
         let window = Nanos(self.params.reference_passes * self.scan.period().0);
-        let eager = !self.contended && idle.is_some_and(|idle| idle < self.params.eager_idle);
+        let (doubt, eager_idle) = if self.contended {
+            (self.doubt(), self.contended_idle())
+        } else {
+            (1, self.params.eager_idle)
+        };
+        // As idle as that for all that one idle time says.
+        let doubted = idle
+            .filter(|_| doubt > 0)
+            .map(|idle| Nanos(idle.0.saturating_mul(doubt)));
+        let eager = doubted.is_some_and(|idle| idle < eager_idle);
         let hot_enough = if self.contended {
-            idle_class(Some(self.params.contended_idle))
+            idle_class(Some(self.contended_idle()))
         } else {
             u8::MAX
         };
@@ -93,7 +124,7 @@ impl Nomad {
                 {
                     Step::Twice(class.max(meta.idle_class))
                 }
-                State::Idle if eager => Step::Eager(class),
+                State::Idle if eager => Step::Eager(idle_class(doubted)),
                 State::Idle => Step::First,
                 State::Candidate => Step::Late,
                 State::Pending | State::InFlight => return Step::Waits,
@@ -103,6 +134,7 @@ impl Nomad {
         });
         if step == Step::Fast {
             self.counters.faults_fast += 1;
+            self.scan.faulted_fast(idle);
         } else {
             self.counters.faults_slow += 1;
             self.scan.faulted();
@@ -238,5 +270,23 @@ impl Nomad {
                 reason: Reason::AllocationFailed,
             }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_doubt_in_a_single_idle_time_is_for_the_promotion_alone() {
+        let class = |seconds| idle_class(Some(Nanos::from_secs(seconds)));
+        let noted = |step: Step| {
+            let mut meta = Meta::default();
+            step.note(&mut meta, class(1));
+            (meta.idle_class, meta.state)
+        };
+        assert_eq!(noted(Step::Eager(class(16))), (class(1), State::Pending));
+        assert_eq!(noted(Step::Twice(class(3))), (class(3), State::Pending));
+        assert_eq!(noted(Step::First), (class(1), State::Candidate));
     }
 }

@@ -42,6 +42,17 @@ pub struct Params {
     /// before it was referenced: what a colder page saves doesn't pay for two migrations. The kernel's
     /// own tiering has the same mark (1 s).
     pub contended_idle: Nanos,
+    /// The same where a pass over the memory takes longer than [`Self::contended_idle`]: less than the shortest
+    /// pass and than that. In much memory each page is touched rarely, and many such pages use up slow
+    /// memory's bandwidth.
+    pub contended_idle_max: Nanos,
+    /// And for less than so many times what fast pages are idle by the mean of their rates: pages far colder than
+    /// that add next to nothing to the fast accesses.
+    pub contended_times: u64,
+    /// Once the fast node is full, and where a pass over the memory takes longer than [`Self::contended_idle`], a
+    /// single idle time is taken for so many times as long: chance may have made it short (0: a page is to be
+    /// referenced twice).
+    pub single_doubt: u64,
     /// Migrated bytes a second at most while the fast node is full, as 1/1024 of its memory. The
     /// governor halves it when migrations prove futile and doubles it back.
     pub contended_rate_1024: u64,
@@ -73,6 +84,9 @@ impl Default for Params {
             headroom_1024: 16,
             hysteresis: 4,
             contended_idle: Nanos::from_millis(1_000),
+            contended_idle_max: Nanos::from_secs(20),
+            contended_times: 16,
+            single_doubt: 64,
             contended_rate_1024: 8,
             scan_period_min: Nanos::from_millis(1_000),
             scan_period_max: Nanos::from_secs(60),

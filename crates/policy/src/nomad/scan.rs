@@ -12,7 +12,12 @@
 //! out what the running thread doesn't use. Learning starts again when no page is left that is cold
 //! enough, the later the less the last time was worth, and for few pages not before eight times as long
 //! has gone by as it took. It costs a fault for each fast page in use, and does not start before those
-//! that wait have cost as much.
+//! that wait have cost as much. What the swaps since the last time were good for shows in how many fast
+//! pages are in use now: where that is less than a quarter of what was swapped, as where all pages are
+//! equally hot, the pause grows fourfold.
+//!
+//! Until a page has faulted nothing is known from passes without faults: the program may be about to
+//! start, and is worth a whole pass then.
 
 use terrace_core::Nanos;
 
@@ -26,10 +31,14 @@ const WORTH: Nanos = Nanos::from_secs(6);
 const WORTH_MAX: u64 = 1000;
 /// Less so many, what the migration costs: a copy and its share of a shootdown, 10 us.
 const MIGRATION: u64 = 6;
+/// A captured time is not taken for shorter.
+const SHORTEST_IDLE: Nanos = Nanos::from_millis(1);
 /// How long that worth takes to come in.
 const WORTH_COMES_IN: Nanos = Nanos::from_secs(60);
 /// A pass with more hint faults than this for each promotion found nothing.
 const USELESS: u64 = 100;
+/// Of what was swapped since the last learning, one part in so many must be in use.
+const SWAPS_IN_USE: u64 = 4;
 /// Learning ends after so many passes whatever was armed: some memory never is.
 const LEARNING_PASSES: u64 = 8;
 /// For few pages that wait, learning takes one part in so many of the time at most: it makes every page
@@ -55,6 +64,13 @@ pub struct ScanControl {
     found: Nanos,
     learned: bool,
     promoted_since: u64,
+    /// Faults of fast pages since learning began: those in use. And at the end of the last.
+    in_use: u64,
+    /// Their accesses a second, by what their hint faults captured. And how long a page of the tier is idle
+    /// between two, by the last learning.
+    rates: u64,
+    usual_idle: Nanos,
+    in_use_then: Option<u64>,
     /// Worth that has waited for room since the last learning, times nanoseconds.
     waited: u128,
     looked: Nanos,
@@ -63,6 +79,8 @@ pub struct ScanControl {
     gained: u64,
     faults: u64,
     changed: bool,
+    /// A page has faulted.
+    seen: bool,
 }
 
 /// Hint faults that the promotion of a page is worth that is idle for so long between accesses.
@@ -92,8 +110,10 @@ pub struct PassView {
     pub waiting: u64,
     /// How many promoted pages make a short pass worth while when the fast tier is full.
     pub worth: u64,
-    /// How many pages the fast tier holds.
+    /// How many pages the fast tier holds that were promoted.
     pub on_fast: u64,
+    /// How many base pages the fast tier has.
+    pub fast_pages: u64,
 }
 
 impl ScanControl {
@@ -116,6 +136,10 @@ impl ScanControl {
             found: Nanos::ZERO,
             learned: false,
             promoted_since: 0,
+            in_use: 0,
+            rates: 0,
+            usual_idle: Nanos(u64::MAX),
+            in_use_then: None,
             waited: 0,
             looked: Nanos::ZERO,
             pass_start: Nanos::ZERO,
@@ -123,6 +147,7 @@ impl ScanControl {
             gained: 0,
             faults: 0,
             changed: true,
+            seen: false,
         }
     }
 
@@ -181,6 +206,21 @@ impl ScanControl {
     /// A slow page faulted: this pass cost something.
     pub const fn faulted(&mut self) {
         self.faults += 1;
+        self.seen = true;
+    }
+
+    /// A fast page faulted that was idle for so long: it is in use.
+    pub fn faulted_fast(&mut self, idle: Option<Nanos>) {
+        self.in_use += 1;
+        let idle = idle.map_or(u64::MAX, |idle| idle.0.max(SHORTEST_IDLE.0));
+        self.rates += 1_000_000_000 / idle;
+    }
+
+    /// How long a fast page is idle between two accesses, by the mean of all rates; endless before that was
+    /// learned.
+    #[must_use]
+    pub const fn usual_idle(&self) -> Nanos {
+        self.usual_idle
     }
 
     /// At a tick: reconsiders once a pass.
@@ -223,6 +263,8 @@ impl ScanControl {
         self.pass_start = now;
         self.period = self.min;
         self.waited = 0;
+        self.in_use = 0;
+        self.rates = 0;
         self.changed = true;
     }
 
@@ -237,11 +279,20 @@ impl ScanControl {
         self.learned = true;
         self.settling = false;
         self.arm_slow_only();
-        let worth_it = self.promoted_since > view.worth && !view.futile;
+        self.usual_idle = Nanos(match self.rates {
+            0 => u64::MAX,
+            rates => view.fast_pages.saturating_mul(1_000_000_000) / rates,
+        });
+        let hoped = self.promoted_since / SWAPS_IN_USE;
+        let then = self.in_use_then.replace(self.in_use);
+        // Far fewer than then: the program uses other pages now.
+        let better = then.is_none_or(|then| then.abs_diff(self.in_use) >= hoped);
+        let worth_it = self.promoted_since > view.worth && !view.futile && better;
         self.learn_pause = if worth_it || self.learn_pause == Nanos::ZERO {
             Nanos(self.shortest().0 * 4)
         } else {
-            Nanos(self.learn_pause.0 * 2).min(self.max.max(self.shortest()))
+            let longer = Nanos(self.learn_pause.0 * if better { 2 } else { 4 });
+            longer.min(self.max.max(self.shortest()))
         };
         self.learn_next = now + self.learn_pause;
         self.learn_for_few = now + Nanos(now.since(self.learn_since).0 * LEARNING_SHARE);
@@ -273,7 +324,7 @@ impl ScanControl {
         self.promoted = 0;
         self.gained = 0;
         self.faults = 0;
-        if self.learning() {
+        if self.learning() || !self.seen {
             return;
         }
         let period = if view.futile || !busy {
@@ -294,204 +345,4 @@ impl ScanControl {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const QUIET: PassView = PassView {
-        armed: false,
-        learned: false,
-        full: false,
-        contended: false,
-        scarce: false,
-        futile: false,
-        pending: 0,
-        waiting: 0,
-        worth: 10,
-        on_fast: 0,
-    };
-
-    #[test]
-    fn backs_off_when_quiet_and_comes_back_when_hot_pages_show() {
-        let mut scan = ScanControl::new(Nanos::from_secs(1), Nanos::from_secs(8));
-        let mut now = Nanos::ZERO;
-        for _ in 0..200 {
-            now = now + Nanos::from_millis(500);
-            let _ = scan.tick(now, QUIET);
-        }
-        assert_eq!(scan.period(), Nanos::from_secs(8));
-        for _ in 0..11 {
-            scan.promoted(Nanos::from_millis(100));
-        }
-        for _ in 0..11 * worth(Nanos::from_millis(100)) {
-            scan.faulted();
-        }
-        now = now + Nanos::from_secs(8);
-        let action = scan.tick(now, QUIET);
-        assert_eq!(
-            action,
-            Some(Action::Scan {
-                scope: ScanScope::Slow,
-                period: Nanos::from_secs(1)
-            })
-        );
-    }
-
-    #[test]
-    fn a_pass_that_finds_nothing_is_followed_by_the_longest() {
-        let shortly = Nanos::from_millis(500);
-        for (promoted, idle, period) in [
-            (0, shortly, 64),
-            (10, Nanos::from_secs(10), 4),
-            (50, shortly, 2),
-        ] {
-            let mut scan = ScanControl::new(Nanos::from_secs(1), Nanos::from_secs(64));
-            let _ = scan.tick(Nanos::ZERO, QUIET);
-            (0..promoted).for_each(|_| scan.promoted(idle));
-            (0..500).for_each(|_| scan.faulted());
-            let _ = scan.tick(Nanos::from_secs(1), QUIET);
-            assert_eq!(scan.period(), Nanos::from_secs(period), "{promoted}");
-        }
-    }
-
-    #[test]
-    fn a_pass_takes_as_long_as_the_tracker_needs() {
-        let mut scan = ScanControl::new(Nanos::from_secs(1), Nanos::from_secs(8));
-        scan.set_floor(Nanos::from_secs(100));
-        assert_eq!(scan.period(), Nanos::from_secs(100));
-        let busy = PassView {
-            pending: 1,
-            ..QUIET
-        };
-        for second in 1..100 {
-            assert_eq!(
-                scan.tick(Nanos::from_secs(second), busy).is_some(),
-                second == 1
-            );
-        }
-        let _ = scan.tick(Nanos::from_secs(101), QUIET);
-        assert_eq!(scan.period(), Nanos::from_secs(100));
-    }
-
-    const FULL: PassView = PassView {
-        full: true,
-        contended: true,
-        ..QUIET
-    };
-
-    fn run(scan: &mut ScanControl, seconds: std::ops::Range<u64>, view: PassView) -> u64 {
-        let armed = |second| {
-            let _ = scan.tick(Nanos::from_secs(second), view);
-            u64::from(scan.learning())
-        };
-        seconds.map(armed).sum()
-    }
-
-    #[test]
-    fn fast_pages_are_armed_while_cold_ones_are_wanted() {
-        let mut scan = ScanControl::new(Nanos::from_secs(1), Nanos::from_secs(8));
-        assert_eq!(run(&mut scan, 0..1, QUIET), 0);
-        assert_eq!(run(&mut scan, 1..4, FULL), 3);
-        assert!(!scan.ages_known());
-        let learned = PassView {
-            learned: true,
-            ..FULL
-        };
-        assert_eq!(run(&mut scan, 4..100, learned), 0, "there are cold pages");
-        assert!(scan.ages_known());
-        let scarce = PassView {
-            scarce: true,
-            ..FULL
-        };
-        // Nothing is ever armed: each learning takes its 8 passes and the pass before, then a long pause.
-        let armed = run(&mut scan, 100..200, scarce);
-        assert!((9..=32).contains(&armed), "{armed}");
-    }
-
-    #[test]
-    fn learning_starts_when_what_waits_has_cost_as_much() {
-        let mut scan = ScanControl::new(Nanos::from_secs(1), Nanos::from_secs(1));
-        assert_eq!(run(&mut scan, 0..1, QUIET), 0);
-        // 600 faults a minute: 100 faults' worth after 10 s.
-        let waits = PassView {
-            waiting: 600,
-            on_fast: 100,
-            ..FULL
-        };
-        assert_eq!(run(&mut scan, 1..10, waits), 0);
-        assert!(run(&mut scan, 10..13, waits) > 0);
-    }
-
-    #[test]
-    fn a_page_is_worth_more_the_shorter_it_is_idle() {
-        assert_eq!(worth(Nanos::from_millis(100)), 60 - MIGRATION);
-        assert_eq!(
-            worth(Nanos::from_secs(1)),
-            0,
-            "it just pays for its migration"
-        );
-        assert_eq!(worth(Nanos::from_secs(100)), 0);
-        assert_eq!(worth(Nanos::ZERO), WORTH_MAX - MIGRATION);
-    }
-
-    #[test]
-    fn nothing_is_armed_again_while_fast_pages_settle() {
-        let mut scan = ScanControl::new(Nanos::from_secs(1), Nanos::from_secs(8));
-        let slow = |action| {
-            matches!(
-                action,
-                Some(Action::Scan {
-                    scope: ScanScope::Slow,
-                    ..
-                })
-            )
-        };
-        assert_eq!(run(&mut scan, 0..4, FULL), 4);
-        let armed = PassView {
-            armed: true,
-            ..FULL
-        };
-        assert!(slow(scan.tick(Nanos::from_secs(4), armed)));
-        assert!(scan.learning() && !scan.ages_known());
-        assert!(scan.asked_since(Nanos::from_secs(5)).is_some());
-        let learned = PassView {
-            learned: true,
-            ..armed
-        };
-        let _ = scan.tick(Nanos::from_secs(5), learned);
-        assert!(!scan.learning() && scan.ages_known());
-    }
-
-    #[test]
-    fn learning_asks_for_what_is_found_at_its_start_too() {
-        let mut scan = ScanControl::new(Nanos::from_secs(1), Nanos::from_secs(8));
-        let full = PassView {
-            full: true,
-            ..QUIET
-        };
-        assert!(scan.tick(Nanos::from_secs(5), full).is_some());
-        assert_eq!(scan.asked_since(Nanos::from_millis(5_900)), None);
-        scan.found(Nanos::from_millis(5_400));
-        scan.found(Nanos::from_millis(7_000));
-        let asked = scan.asked_since(Nanos::from_millis(7_000));
-        assert_eq!(asked, Some(Nanos::from_millis(5_400)));
-    }
-
-    #[test]
-    fn a_tier_that_is_full_at_the_start_is_learned_at_once() {
-        let mut scan = ScanControl::new(Nanos::from_secs(1), Nanos::from_secs(8));
-        let full = PassView {
-            full: true,
-            ..QUIET
-        };
-        scan.set_floor(Nanos::from_secs(10));
-        assert_eq!(run(&mut scan, 0..30, full), 30);
-        assert!(!scan.ages_known());
-        // Nothing waits for room after that: which fast pages are cold doesn't matter.
-        let learned = PassView {
-            learned: true,
-            ..full
-        };
-        assert_eq!(run(&mut scan, 30..60, learned), 0);
-        assert!(scan.ages_known());
-    }
-}
+mod tests;

@@ -55,6 +55,9 @@ pub(crate) struct ValidateArgs {
     /// Seed of the workloads
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// How often each cell runs in the lab, in turns: two systems whose runs overlap count as equally fast
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10))]
+    rounds: u32,
     /// At most so many runs in the lab; the others when it is called again
     #[arg(long, value_name = "N")]
     at_most: Option<usize>,
@@ -132,21 +135,24 @@ fn read(path: &Path) -> anyhow::Result<String> {
 /// The lab's runs, kept ones and new ones, and how many are left.
 fn lab(args: &ValidateArgs, bench: &Bench<'_>) -> anyhow::Result<(Vec<Kept>, usize)> {
     let cells = cells::all(&args.workloads, &args.fast, &args.systems);
-    let mut kept = Vec::with_capacity(cells.len());
+    let mut rounds = vec![Vec::new(); cells.len()];
     let (mut new, mut left) = (0, 0);
-    for (at, cell) in cells.iter().enumerate() {
-        if let Some(old) = bench.kept(cell)? {
-            kept.push(old);
-        } else if args.at_most.is_some_and(|most| new >= most) {
-            left += 1;
-        } else {
-            let size = cell.fast_bytes >> 20;
-            eprintln!("cell {} of {}, {size} MiB fast", at + 1, cells.len());
-            kept.push(bench.run(cell, |line| eprintln!("{line}"))?);
-            new += 1;
+    for round in 1..=args.rounds {
+        for (at, cell) in cells.iter().enumerate() {
+            if let Some(old) = bench.kept(cell, round)? {
+                rounds[at].push(old);
+            } else if args.at_most.is_some_and(|most| new >= most) {
+                left += 1;
+            } else {
+                let size = cell.fast_bytes >> 20;
+                let of = cells.len();
+                eprintln!("round {round}, cell {} of {of}, {size} MiB fast", at + 1);
+                rounds[at].push(bench.run(cell, round, |line| eprintln!("{line}"))?);
+                new += 1;
+            }
         }
     }
-    Ok((kept, left))
+    Ok((rounds.into_iter().filter_map(cells::merged).collect(), left))
 }
 
 /// Simulates the lab's runs and judges those of which no system is missing.

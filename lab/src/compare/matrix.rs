@@ -173,7 +173,7 @@ impl<'a> Matrix<'a> {
 }
 
 /// Puts one more run of a pair to the others: the fastest counts, unless one failed.
-fn keep(records: &mut [RunRecord], mut record: RunRecord) {
+pub(crate) fn keep(records: &mut [RunRecord], mut record: RunRecord) {
     let same =
         |kept: &&mut RunRecord| kept.workload == record.workload && kept.system == record.system;
     let Some(kept) = records.iter_mut().find(same) else {

@@ -125,6 +125,9 @@ pub struct Repeat {
     /// As in [`RunRecord`], and so are the others.
     pub ops_per_s: Option<f64>,
     pub fast_access_ratio: Option<f64>,
+    /// Of this run alone.
+    #[serde(default)]
+    pub ops_per_s_same_pace: Option<f64>,
     pub host_busy_ratio: Option<f64>,
     pub host_pace: Option<f64>,
     pub failed: Option<String>,
@@ -139,6 +142,7 @@ impl Repeat {
         Self {
             ops_per_s: record.ops_per_s,
             fast_access_ratio: record.fast_access_ratio,
+            ops_per_s_same_pace: None,
             host_busy_ratio: record.host_busy_ratio,
             host_pace: record.host_pace,
             failed: record.failed.clone(),

@@ -34,12 +34,18 @@ pub(super) fn relate(records: &mut [RunRecord]) {
         let highest = highest.fold(f64::NEG_INFINITY, f64::max);
         let exponent = exponent(&runs);
         for record in records.iter_mut().filter(|r| r.workload == workload) {
-            let seconds = runs_of(record).into_iter().flatten();
-            let same: Vec<f64> = seconds
-                .map(|(pace, rate)| rate + exponent * (highest - pace))
-                .collect();
-            let counts = record.failed.is_none() && !same.is_empty();
-            record.ops_per_s_same_pace = counts.then(|| median(same).exp());
+            let same_pace = |seconds: &mut dyn Iterator<Item = Second>| -> Option<f64> {
+                let same: Vec<f64> = seconds
+                    .map(|(pace, rate)| rate + exponent * (highest - pace))
+                    .collect();
+                (!same.is_empty()).then(|| median(same).exp())
+            };
+            let all = same_pace(&mut runs_of(record).into_iter().flatten());
+            record.ops_per_s_same_pace = all.filter(|_| record.failed.is_none());
+            for run in &mut record.repeats {
+                let own = same_pace(&mut seconds(&run.series).into_iter());
+                run.ops_per_s_same_pace = own.filter(|_| run.failed.is_none());
+            }
         }
     }
 }
@@ -52,14 +58,16 @@ fn runs_of(record: &RunRecord) -> Vec<Vec<Second>> {
     if all.is_empty() {
         all.push(&record.series);
     }
-    let seconds = |points: &[Point]| -> Vec<Second> {
-        let tail = last_third(points).iter();
-        tail.filter(|point| point.ops_per_s > 0.0)
-            .filter_map(|point| Some((point.host_pace?.ln(), point.ops_per_s.ln())))
-            .collect()
-    };
-    let runs = all.into_iter().map(seconds);
+    let runs = all.into_iter().map(|points| seconds(points));
     runs.filter(|run| !run.is_empty()).collect()
+}
+
+/// The last third of a run.
+fn seconds(points: &[Point]) -> Vec<Second> {
+    let tail = last_third(points).iter();
+    tail.filter(|point| point.ops_per_s > 0.0)
+        .filter_map(|point| Some((point.host_pace?.ln(), point.ops_per_s.ln())))
+        .collect()
 }
 
 fn middle(run: &[Second], part: fn(&Second) -> f64) -> f64 {
@@ -136,7 +144,13 @@ mod tests {
             again(120.0, None),
             again(900.0, Some("hung")),
         ];
-        assert_eq!(rates(&mut [first]), [Some(120.0)]);
+        let mut runs = [first];
+        assert_eq!(rates(&mut runs), [Some(120.0)]);
+        let own = runs[0].repeats.iter();
+        let own: Vec<_> = own
+            .map(|run| run.ops_per_s_same_pace.map(f64::round))
+            .collect();
+        assert_eq!(own, [Some(100.0), Some(120.0), Some(120.0), None]);
         let unknown = RunRecord::failed("redis", System::None, String::new());
         assert_eq!(rates(&mut [unknown]), [None]);
     }

@@ -36,9 +36,18 @@ pub struct Cell {
 }
 
 impl Cell {
-    fn file(&self) -> String {
+    /// Of a round, from 1.
+    fn file(&self, round: u32) -> String {
         let size = self.fast_bytes >> 20;
-        format!("{}-{size}MiB-{}.json", self.workload, self.system.name())
+        let again = match round {
+            0 | 1 => String::new(),
+            _ => format!("-{round}"),
+        };
+        format!(
+            "{}-{size}MiB-{}{again}.json",
+            self.workload,
+            self.system.name()
+        )
     }
 }
 
@@ -111,6 +120,22 @@ pub fn resized(machine: &Machine, fast_bytes: u64) -> Machine {
     machine
 }
 
+/// The rounds of one cell: the fastest run, with all of them in its record.
+#[must_use]
+pub fn merged(mut rounds: Vec<Kept>) -> Option<Kept> {
+    let mut rest = rounds.drain(..);
+    let first = rest.next()?;
+    let mut records = vec![first.record];
+    for round in rest {
+        matrix::keep(&mut records, round.record);
+    }
+    records.pop().map(|record| Kept {
+        settings: first.settings,
+        cell: first.cell,
+        record,
+    })
+}
+
 /// The runs of one workload and size, with what needs all of them filled in.
 #[must_use]
 pub fn related(runs: &[&Kept]) -> Vec<Kept> {
@@ -124,13 +149,13 @@ pub fn related(runs: &[&Kept]) -> Vec<Kept> {
 }
 
 impl Bench<'_> {
-    /// The kept run of a cell, if there is one with these settings.
+    /// The kept run of a cell in that round, if there is one with these settings.
     ///
     /// # Errors
     ///
     /// Where there is a file that cannot be read.
-    pub fn kept(&self, cell: &Cell) -> anyhow::Result<Option<Kept>> {
-        let path = self.directory.join(cell.file());
+    pub fn kept(&self, cell: &Cell, round: u32) -> anyhow::Result<Option<Kept>> {
+        let path = self.directory.join(cell.file(round));
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -181,12 +206,12 @@ impl Bench<'_> {
         Ok(kib << 10)
     }
 
-    /// Runs a cell in the lab and keeps what came of it.
+    /// Runs a cell in the lab and keeps what came of it as that round's.
     ///
     /// # Errors
     ///
     /// Where the run failed or cannot be kept.
-    pub fn run(&self, cell: &Cell, tell: fn(&str)) -> anyhow::Result<Kept> {
+    pub fn run(&self, cell: &Cell, round: u32, tell: fn(&str)) -> anyhow::Result<Kept> {
         let machine = resized(self.machine, cell.fast_bytes);
         let plan = matrix::Plan {
             machine: &machine,
@@ -222,7 +247,7 @@ impl Bench<'_> {
             record,
         };
         let text = serde_json::to_string_pretty(&kept)? + "\n";
-        replace(&self.directory.join(cell.file()), &text)?;
+        replace(&self.directory.join(cell.file(round)), &text)?;
         Ok(kept)
     }
 }
@@ -241,12 +266,15 @@ mod tests {
             &[1 << 27, 1 << 28],
             &[System::None, System::Nomad],
         );
-        let mut files: Vec<String> = cells.iter().map(Cell::file).collect();
-        assert_eq!(files.len(), 8);
+        let rounds = [1, 2].into_iter();
+        let mut files: Vec<String> = rounds
+            .flat_map(|round| cells.iter().map(move |cell| cell.file(round)))
+            .collect();
+        assert_eq!(files.len(), 16);
         assert_eq!(files[0], "gups-128MiB-none.json");
         files.sort();
         files.dedup();
-        assert_eq!(files.len(), 8);
+        assert_eq!(files.len(), 16);
     }
 
     #[test]
@@ -272,7 +300,7 @@ mod tests {
             directory: directory.path().to_owned(),
         };
         let cell = all(&["gups".to_owned()], &[1 << 28], &[System::Nomad]).remove(0);
-        assert_eq!(bench.kept(&cell).unwrap(), None);
+        assert_eq!(bench.kept(&cell, 1).unwrap(), None);
         let record = RunRecord::failed("gups", System::Nomad, String::new());
         let kept = Kept {
             settings: bench.settings.clone(),
@@ -280,10 +308,34 @@ mod tests {
             record,
         };
         let text = serde_json::to_string(&kept).unwrap();
-        replace(&directory.path().join(cell.file()), &text).unwrap();
-        assert_eq!(bench.kept(&cell).unwrap(), Some(kept));
+        replace(&directory.path().join(cell.file(2)), &text).unwrap();
+        assert_eq!(bench.kept(&cell, 1).unwrap(), None);
+        assert_eq!(bench.kept(&cell, 2).unwrap(), Some(kept));
         bench.settings.seconds = 20;
-        assert_eq!(bench.kept(&cell).unwrap(), None);
+        assert_eq!(bench.kept(&cell, 2).unwrap(), None);
+    }
+
+    #[test]
+    fn of_several_rounds_the_fastest_counts() {
+        let kept = |ops_per_s| Kept {
+            settings: Settings {
+                machine: String::new(),
+                sized_for: 0,
+                seconds: 10,
+                seed: 1,
+            },
+            cell: all(&["gups".to_owned()], &[1 << 28], &[System::None]).remove(0),
+            record: RunRecord {
+                ops_per_s: Some(ops_per_s),
+                failed: None,
+                ..RunRecord::failed("gups", System::None, String::new())
+            },
+        };
+        let merged = merged(vec![kept(1.0), kept(3.0), kept(2.0)]).unwrap();
+        assert_eq!(merged.record.ops_per_s, Some(3.0));
+        let rates = merged.record.repeats.iter().map(|run| run.ops_per_s);
+        assert_eq!(rates.collect::<Vec<_>>(), [Some(1.0), Some(3.0), Some(2.0)]);
+        assert!(super::merged(Vec::new()).is_none());
     }
 
     #[test]

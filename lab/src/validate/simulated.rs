@@ -20,6 +20,8 @@ use crate::compare::record::System;
 pub struct Figures {
     /// Median of the last third; of the lab's, at one pace of the host where that is known.
     pub ops_per_s: f64,
+    /// The slowest and the fastest run's.
+    pub range: (f64, f64),
     /// Share of fast accesses in the last third.
     pub fast_access_ratio: f64,
     /// Pages moved to the fast node.
@@ -34,8 +36,15 @@ pub struct Figures {
 #[must_use]
 pub fn of_lab(record: &RunRecord) -> Option<Figures> {
     let status = record.terrace.as_ref();
+    let ops_per_s = record.ops_per_s_same_pace.or(record.ops_per_s)?;
+    let runs = record.repeats.iter();
+    let runs = runs.filter_map(|run| run.ops_per_s_same_pace.or(run.ops_per_s));
+    let range = runs.fold((ops_per_s, ops_per_s), |(low, high), rate| {
+        (rate.min(low), rate.max(high))
+    });
     Some(Figures {
-        ops_per_s: record.ops_per_s_same_pace.or(record.ops_per_s)?,
+        ops_per_s,
+        range,
         fast_access_ratio: record.fast_access_ratio?,
         promoted_pages: record.moves.promoted_pages,
         demoted_pages: record.moves.demoted_pages,
@@ -90,8 +99,10 @@ pub fn run(setup: &Setup) -> anyhow::Result<Figures> {
             .metric(name)
             .with_context(|| format!("The simulator gave no {name}"))
     };
+    let ops_per_s = metric("ops_per_s")?;
     Ok(Figures {
-        ops_per_s: metric("ops_per_s")?,
+        ops_per_s,
+        range: (ops_per_s, ops_per_s),
         fast_access_ratio: metric("fast_access_ratio")?,
         promoted_pages: outcome.stats.promoted_pages,
         demoted_pages: outcome.stats.demoted_pages,

@@ -98,6 +98,7 @@ mod tests {
     fn case(simulated: f64) -> Case {
         let figures = |ops_per_s| Figures {
             ops_per_s,
+            range: (ops_per_s, ops_per_s),
             fast_access_ratio: 0.5,
             promoted_pages: 7,
             demoted_pages: 0,

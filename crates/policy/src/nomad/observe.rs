@@ -70,6 +70,22 @@ impl Nomad {
         }
     }
 
+    /// The class of a page for which a first reference with that idle time counts as two.
+    fn eager(&self, idle: Option<Nanos>) -> Option<u8> {
+        let (doubt, mark) = if self.contended {
+            (self.doubt(), self.contended_idle())
+        } else {
+            (1, self.params.eager_idle)
+        };
+        // As idle as that for all that one idle time says.
+        let doubted = idle
+            .filter(|_| doubt > 0)
+            .map(|idle| Nanos(idle.0.saturating_mul(doubt)));
+        doubted
+            .filter(|idle| *idle < mark)
+            .map(|idle| idle_class(Some(idle)))
+    }
+
     /// A page was referenced (3.1): first time to the candidates, second time to the pending.
     pub(super) fn hint_fault(
         &mut self,
@@ -89,16 +105,7 @@ impl Nomad {
         let class = idle_class(idle);
         let fast = self.tiers.is_top(node);
         let window = Nanos(self.params.reference_passes * self.scan.period().0);
-        let (doubt, eager_idle) = if self.contended {
-            (self.doubt(), self.contended_idle())
-        } else {
-            (1, self.params.eager_idle)
-        };
-        // As idle as that for all that one idle time says.
-        let doubted = idle
-            .filter(|_| doubt > 0)
-            .map(|idle| Nanos(idle.0.saturating_mul(doubt)));
-        let eager = doubted.is_some_and(|idle| idle < eager_idle);
+        let eager = self.eager(idle);
         let hot_enough = if self.contended {
             idle_class(Some(self.contended_idle()))
         } else {
@@ -124,8 +131,7 @@ impl Nomad {
                 {
                     Step::Twice(class.max(meta.idle_class))
                 }
-                State::Idle if eager => Step::Eager(idle_class(doubted)),
-                State::Idle => Step::First,
+                State::Idle => eager.map_or(Step::First, Step::Eager),
                 State::Candidate => Step::Late,
                 State::Pending | State::InFlight => return Step::Waits,
             };

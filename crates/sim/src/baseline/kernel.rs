@@ -171,13 +171,8 @@ impl Kernel {
         };
         let of = nodes.iter().filter(|_| mglru);
         let generations = of.map(|n| Mglru::new(n.node, space, prices)).collect();
-        let program: u64 = space
-            .program_regions(0)
-            .iter()
-            .map(|r| u64::from(r.count) * r.size.bytes())
-            .sum();
-        let chunks = program.div_ceil(setup.costs.scan_bytes).max(1);
-        let min = if mglru { Nanos(min.0 * chunks) } else { min };
+        let chunks = if mglru { chunks(setup, space) } else { 1 };
+        let min = Nanos(min.0 * chunks);
         let scan = ScanPeriod::new(min, max, threads.unwrap_or(1));
         let lists = if mode == Mode::AutoNuma || mglru {
             Vec::new()
@@ -376,6 +371,13 @@ impl Kernel {
             }
         }
     }
+}
+
+/// Chunks of the scanner's pass over the first program.
+fn chunks(setup: &Setup, space: &Space) -> u64 {
+    let regions = space.program_regions(0).iter();
+    let bytes: u64 = regions.map(|r| u64::from(r.count) * r.size.bytes()).sum();
+    bytes.div_ceil(setup.costs.scan_bytes).max(1)
 }
 
 /// The promo watermark: as far above high as high is above low.

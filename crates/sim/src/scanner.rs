@@ -57,11 +57,6 @@ pub(crate) enum Pace {
 }
 
 impl Pace {
-    /// In Terrace's service: goes of so many bytes at most, on a machine with so much memory.
-    pub(crate) fn in_service(scan_bytes: u64, memory: u64) -> Self {
-        Self::InService(Goes::new(scan_bytes, memory))
-    }
-
     /// Intervals for other mappings.
     const fn others(self) -> u64 {
         match self {
@@ -105,12 +100,7 @@ impl World {
         }
         self.scope = Some(scope);
         for program in 0..self.scanners.len() {
-            let bytes: u64 = self
-                .space
-                .program_regions(program)
-                .iter()
-                .map(|r| u64::from(r.count) * r.size.bytes())
-                .sum();
+            let bytes = self.space.program_bytes(program);
             let (chunk, interval) = match &mut self.movement.pace {
                 // The kernel marks whole tables.
                 Pace::InService(goes) => (

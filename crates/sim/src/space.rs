@@ -149,6 +149,12 @@ impl Space {
         &self.regions[self.first_region[program]..self.first_region[program + 1]]
     }
 
+    /// Bytes of a program.
+    pub(crate) fn program_bytes(&self, program: usize) -> u64 {
+        let regions = self.program_regions(program).iter();
+        regions.map(|r| u64::from(r.count) * r.size.bytes()).sum()
+    }
+
     /// Number of programs.
     pub(crate) fn programs(&self) -> usize {
         self.starts.len() - 1

@@ -3,6 +3,7 @@
 
 use terrace_core::Nanos;
 use terrace_core::Tiers;
+use terrace_policy::Goes;
 use terrace_policy::Policy;
 use terrace_policy::SettingError;
 use terrace_policy::Settings;
@@ -109,7 +110,7 @@ pub(crate) fn make(setup: &Setup, hardware: &Hardware, space: &Space) -> Result<
             let policy = Box::new(policy) as Box<dyn Policy>;
             let memory = tiers.nodes().iter().map(|n| n.capacity_bytes).sum();
             let movement = Movement {
-                pace: Pace::in_service(setup.costs.scan_bytes, memory),
+                pace: Pace::InService(Goes::new(setup.costs.scan_bytes, memory)),
                 ..TRANSACTIONS
             };
             (policy, tiers, movement, Placement::Normal)

@@ -34,16 +34,15 @@ pub(super) fn relate(records: &mut [RunRecord]) {
         let highest = highest.fold(f64::NEG_INFINITY, f64::max);
         let exponent = exponent(&runs);
         for record in records.iter_mut().filter(|r| r.workload == workload) {
-            let same_pace = |seconds: &mut dyn Iterator<Item = Second>| -> Option<f64> {
-                let same: Vec<f64> = seconds
-                    .map(|(pace, rate)| rate + exponent * (highest - pace))
-                    .collect();
-                (!same.is_empty()).then(|| median(same).exp())
+            let same_pace = |seconds: &[Second]| {
+                let same = seconds.iter();
+                let same = same.map(|(pace, rate)| rate + exponent * (highest - pace));
+                (!seconds.is_empty()).then(|| median(same).exp())
             };
-            let all = same_pace(&mut runs_of(record).into_iter().flatten());
+            let all = same_pace(&runs_of(record).concat());
             record.ops_per_s_same_pace = all.filter(|_| record.failed.is_none());
             for run in &mut record.repeats {
-                let own = same_pace(&mut seconds(&run.series).into_iter());
+                let own = same_pace(&seconds(&run.series));
                 run.ops_per_s_same_pace = own.filter(|_| run.failed.is_none());
             }
         }
@@ -58,7 +57,7 @@ fn runs_of(record: &RunRecord) -> Vec<Vec<Second>> {
     if all.is_empty() {
         all.push(&record.series);
     }
-    let runs = all.into_iter().map(|points| seconds(points));
+    let runs = all.into_iter().map(seconds);
     runs.filter(|run| !run.is_empty()).collect()
 }
 

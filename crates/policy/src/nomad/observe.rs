@@ -56,7 +56,7 @@ impl Nomad {
         let usual = self.scan.usual_idle().0;
         let times = usual.saturating_mul(self.params.contended_times);
         let (least, most) = (self.params.contended_idle, self.params.contended_idle_max);
-        let mark = self.scan.shortest().max(least).min(most.max(least));
+        let mark = self.scan.shortest().clamp(least, most.max(least));
         mark.min(Nanos(times))
     }
 

@@ -375,8 +375,7 @@ impl Kernel {
 
 /// Chunks of the scanner's pass over the first program.
 fn chunks(setup: &Setup, space: &Space) -> u64 {
-    let regions = space.program_regions(0).iter();
-    let bytes: u64 = regions.map(|r| u64::from(r.count) * r.size.bytes()).sum();
+    let bytes = space.program_bytes(0);
     bytes.div_ceil(setup.costs.scan_bytes).max(1)
 }
 

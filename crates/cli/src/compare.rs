@@ -37,7 +37,7 @@ pub(crate) fn compare(args: &CompareArgs) -> anyhow::Result<u8> {
     write_json(&args.out.join("results.json"), &records)?;
     write_csv(&args.out.join("results.csv"), &records)?;
     let page = page::render(args, &records)?;
-    record::replace(&args.out.join("index.html"), page.as_bytes())?;
+    record::write(&args.out.join("index.html"), page.as_bytes())?;
     say!("{}", table::text(&records));
     say!("Plots: {}", args.out.join("index.html").display());
     Ok(0)
@@ -59,7 +59,7 @@ fn write_json(path: &Path, records: &[Record]) -> anyhow::Result<()> {
         of_oracle: table::of(record, records, "oracle"),
     };
     let entries: Vec<_> = records.iter().map(entry).collect();
-    record::replace(path, serde_json::to_string_pretty(&entries)?.as_bytes())
+    record::write(path, serde_json::to_string_pretty(&entries)?.as_bytes())
 }
 
 /// One line a run: what it was, all metrics. A metric that was not measured is empty.
@@ -99,5 +99,5 @@ fn write_csv(path: &Path, records: &[Record]) -> anyhow::Result<()> {
         writer.write_record(&line)?;
     }
     let text = writer.into_inner().context("Cannot make results.csv")?;
-    record::replace(path, &text)
+    record::write(path, &text)
 }

@@ -19,6 +19,7 @@ pub mod perf;
 pub mod probe;
 pub mod process;
 pub mod procmaps;
+pub mod replace;
 pub mod self_memory;
 pub mod settings;
 pub mod shm;

@@ -10,7 +10,6 @@
 //! and one that would not end within the time that the caller grants is not begun.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -250,13 +249,8 @@ fn write(plan: &Plan<'_>, records: &[RunRecord]) -> anyhow::Result<()> {
 ///
 /// Where it cannot be written.
 pub fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
-    let fail = || format!("Cannot write {}", path.display());
-    if let Some(directory) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
-        fs::create_dir_all(directory).with_context(fail)?;
-    }
-    let beside = path.with_extension("new");
-    fs::write(&beside, text).with_context(fail)?;
-    fs::rename(&beside, path).with_context(fail)
+    terrace_sys::replace::replace(path, text.as_bytes())
+        .with_context(|| format!("Cannot write {}", path.display()))
 }
 
 #[cfg(test)]

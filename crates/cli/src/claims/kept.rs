@@ -16,6 +16,7 @@ use anyhow::Context;
 use serde::Deserialize;
 use serde::Serialize;
 use terrace_sim::Setup;
+use terrace_sys::replace::replace;
 
 use super::work::Figures;
 use crate::parallel::simulator;
@@ -68,11 +69,8 @@ impl Kept {
                 .collect(),
             setup: text,
         };
-        let fail = || format!("Cannot write {}", path.display());
-        fs::create_dir_all(&self.directory).with_context(fail)?;
-        let beside = path.with_extension("new");
-        fs::write(&beside, serde_json::to_string(&file)?).with_context(fail)?;
-        fs::rename(&beside, &path).with_context(fail)
+        replace(&path, serde_json::to_string(&file)?.as_bytes())
+            .with_context(|| format!("Cannot write {}", path.display()))
     }
 }
 

@@ -2,11 +2,9 @@
 //! A finished run as plain data, and where it is kept: `DIR/runs/<key>.json`.
 //!
 //! The key is a hash of the whole set-up and of the simulator ([`simulator`]), so that what another one
-//! computed is not taken for this one's. Files are written beside their place
-//! and renamed: one that is there is whole.
+//! computed is not taken for this one's. A file that is there is whole.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -14,6 +12,7 @@ use anyhow::Context;
 use serde::Deserialize;
 use serde::Serialize;
 use terrace_sim::Outcome;
+use terrace_sys::replace::replace;
 
 use super::matrix::Cell;
 use crate::parallel::simulator;
@@ -122,20 +121,13 @@ impl Store {
     /// Keeps a run.
     pub(crate) fn keep(&self, cell: &Cell, record: &Record) -> anyhow::Result<()> {
         let text = serde_json::to_string(record)?;
-        replace(&self.path(cell), text.as_bytes())
+        write(&self.path(cell), text.as_bytes())
     }
 }
 
 /// Writes a file so that it is there whole or as it was.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let beside = path.with_extension("tmp");
-    let write = || {
-        let mut file = std::fs::File::create(&beside)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        std::fs::rename(&beside, path)
-    };
-    write().with_context(|| format!("Cannot write {}", path.display()))
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    replace(path, bytes).with_context(|| format!("Cannot write {}", path.display()))
 }
 
 /// FNV-1a, 64 bits: the same in every build.

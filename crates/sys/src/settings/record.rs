@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What was there before it was changed, on disk.
 //!
-//! `/run/terrace/settings`, text, replaced as a whole (write, fsync, rename, fsync of the
-//! directory), so that it is always complete:
+//! `/run/terrace/settings`, text, replaced as a whole ([`replace`]), so that it is always complete:
 //!
 //! ```text
 //! terrace-settings 1
@@ -19,7 +18,6 @@ use std::fmt::Write as _;
 use std::fs;
 use std::fs::File;
 use std::io;
-use std::io::Write as _;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -29,6 +27,7 @@ use thiserror::Error;
 
 use super::Setting;
 use crate::process::Identity;
+use crate::replace::replace;
 
 const HEAD: &str = "terrace-settings 1";
 
@@ -135,14 +134,7 @@ impl RecordFile {
     }
 
     pub(super) fn write(&self, record: &Record) -> Result<(), RecordError> {
-        let new = self.directory.join("settings.new");
-        File::create(&new)
-            .and_then(|mut file| {
-                file.write_all(record.to_string().as_bytes())?;
-                file.sync_all()
-            })
-            .and_then(|()| fs::rename(&new, self.path()))
-            .and_then(|()| File::open(&self.directory)?.sync_all())
+        replace(&self.path(), record.to_string().as_bytes())
             .map_err(self.failed("write", "settings"))
     }
 

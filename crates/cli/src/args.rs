@@ -16,6 +16,7 @@ use terrace_supervisor::tracking::Choice;
 use terrace_track::EventTable;
 
 pub(crate) use sim::CompareArgs;
+pub(crate) use sim::PlayArgs;
 pub(crate) use sim::ProfileArgs;
 pub(crate) use sim::SimArgs;
 pub(crate) use sim::SimCli;

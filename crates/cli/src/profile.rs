@@ -12,6 +12,7 @@ use terrace_sim::profiling::Profile;
 use terrace_sim::profiling::Second;
 
 use crate::Usage;
+use crate::args::PlayArgs;
 use crate::args::ProfileArgs;
 use crate::args::SimArgs;
 use crate::out::say;
@@ -57,8 +58,8 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<u8> {
             machine: &setup.machine.name,
             workload: &args.workload,
             page_size: &args.page_size,
-            seed: args.seed,
-            seconds: args.seconds,
+            seed: args.common.seed,
+            seconds: args.common.seconds,
             overhead: args.overhead,
             hot_share: profiles.first().map_or(0.0, |profile| profile.hot_share),
             trackers: profiles.iter().map(entry).collect(),
@@ -84,19 +85,18 @@ fn simulation(args: &ProfileArgs) -> SimArgs {
     SimArgs {
         machine: args.machine.clone(),
         workload: args.workload.clone(),
-        size: args.size.clone(),
-        paper_sizes: false,
+        common: args.common.clone(),
+        play: PlayArgs {
+            paper_sizes: false,
+            engine: "rate".to_owned(),
+            lab: false,
+            no_cache: false,
+        },
         policy: "none".to_owned(),
         param: Vec::new(),
         priority: Vec::new(),
-        seconds: args.seconds,
-        seed: args.seed,
-        engine: "rate".to_owned(),
-        costs: args.costs.clone(),
         fast_free: args.fast_free,
         page_size: args.page_size.clone(),
-        lab: false,
-        no_cache: false,
         no_oracle: true,
         json: args.json.clone(),
     }
@@ -140,8 +140,8 @@ fn human(args: &ProfileArgs, setup: &Setup, profiles: &[Profile]) -> String {
         args.workload,
         setup.machine.name,
         args.page_size,
-        args.seconds,
-        args.seed,
+        args.common.seconds,
+        args.common.seed,
         percent(hot),
         args.overhead * 100.0,
     )

@@ -67,18 +67,18 @@ pub(crate) fn setup(args: &SimArgs) -> anyhow::Result<Setup> {
         }
         free.insert(node, bytes);
     }
-    let mut sizes = match (args.paper_sizes, args.fast_free) {
+    let mut sizes = match (args.play.paper_sizes, args.fast_free) {
         (false, Some(bytes)) => Sizes::fast_free(bytes),
         _ => Sizes::paper(),
     };
-    for setting in &args.size {
+    for setting in &args.common.size {
         sizes = sizes.with(setting).map_err(|e| usage(e.to_string()))?;
     }
     let workload =
         Workload::named(&args.workload, &sizes).map_err(|error| usage(error.to_string()))?;
-    let costs = match &args.costs {
+    let costs = match &args.common.costs {
         Some(path) => costs(path)?,
-        None if args.lab => Costs::lab(),
+        None if args.play.lab => Costs::lab(),
         None => Costs::papers(),
     };
     let mut params = toml::Table::new();
@@ -89,21 +89,21 @@ pub(crate) fn setup(args: &SimArgs) -> anyhow::Result<Setup> {
         params.insert(name.trim().replace('-', "_"), value_of(value.trim()));
     }
     Ok(Setup {
-        lab: args.lab,
+        lab: args.play.lab,
         costs,
         system: args.policy.clone(),
         params,
         priorities: priorities(&args.priority).map_err(usage)?,
-        seconds: args.seconds,
-        seed: args.seed,
-        engine: if args.engine == "exact" {
+        seconds: args.common.seconds,
+        seed: args.common.seed,
+        engine: if args.play.engine == "exact" {
             EngineKind::Exact
         } else {
             EngineKind::Rate
         },
         page_size: page_size(&args.page_size),
         free,
-        cache: !args.no_cache,
+        cache: !args.play.no_cache,
         ..Setup::new(machine, workload)
     })
 }

@@ -27,6 +27,40 @@ pub(crate) enum SimCommand {
     Profile(ProfileArgs),
 }
 
+/// What every simulation is told.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct CommonArgs {
+    /// A parameter of the workload, e.g. working_set=32GiB.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) size: Vec<String>,
+    /// Simulated seconds.
+    #[arg(long, default_value_t = 60.0, value_name = "S")]
+    pub(crate) seconds: f64,
+    /// Same seed, same result.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Costs, as TOML or as `terrace bench primitives --json` wrote them.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) costs: Option<PathBuf>,
+}
+
+/// How a policy's simulation is played.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PlayArgs {
+    /// The workload in its paper's size, also with --fast-free.
+    #[arg(long)]
+    pub(crate) paper_sizes: bool,
+    /// Play every visit (exact), or draw from the pages' rates (rate).
+    #[arg(long, default_value = "rate", value_parser = ["exact", "rate"])]
+    pub(crate) engine: String,
+    /// The machine as the lab emulates it, with the lab's costs.
+    #[arg(long)]
+    pub(crate) lab: bool,
+    /// No last-level cache.
+    #[arg(long)]
+    pub(crate) no_cache: bool,
+}
+
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SimArgs {
     /// Machine file.
@@ -35,12 +69,10 @@ pub(crate) struct SimArgs {
     /// What runs; `terrace bench --help` lists the names.
     #[arg(long, value_name = "NAME", default_value = "gups")]
     pub(crate) workload: String,
-    /// A parameter of the workload, e.g. working_set=32GiB.
-    #[arg(long, value_name = "NAME=VALUE")]
-    pub(crate) size: Vec<String>,
-    /// The workload in its paper's size, also with --fast-free.
-    #[arg(long)]
-    pub(crate) paper_sizes: bool,
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+    #[command(flatten)]
+    pub(crate) play: PlayArgs,
     /// Preset or baseline: none, nomad, hemem, random, oracle, autonuma, kernel-tiering, tpp, memory-mode.
     #[arg(long, value_name = "NAME", default_value = "nomad")]
     pub(crate) policy: String,
@@ -51,30 +83,12 @@ pub(crate) struct SimArgs {
     /// With `--workload mix --size of=kv:zipf+rest:gups` the programs are kv and rest: kv=1.
     #[arg(long, value_name = "PROGRAM=N")]
     pub(crate) priority: Vec<String>,
-    /// Simulated seconds.
-    #[arg(long, default_value_t = 60.0, value_name = "S")]
-    pub(crate) seconds: f64,
-    /// Same seed, same result.
-    #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Play every visit (exact), or draw from the pages' rates (rate).
-    #[arg(long, default_value = "rate", value_parser = ["exact", "rate"])]
-    pub(crate) engine: String,
-    /// Costs, as TOML or as `terrace bench primitives --json` wrote them.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) costs: Option<PathBuf>,
     /// Size of the fastest node; the workload is sized in proportion.
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub(crate) fast_free: Option<u64>,
     /// What memory is mapped with.
     #[arg(long, default_value = "4k", value_parser = ["4k", "2m", "1g"])]
     pub(crate) page_size: String,
-    /// The machine as the lab emulates it, with the lab's costs.
-    #[arg(long)]
-    pub(crate) lab: bool,
-    /// No last-level cache.
-    #[arg(long)]
-    pub(crate) no_cache: bool,
     /// Do not run the oracle for comparison.
     #[arg(long)]
     pub(crate) no_oracle: bool,
@@ -105,30 +119,10 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "4k",
         value_parser = ["4k", "2m", "1g"])]
     pub(crate) page_size: Vec<String>,
-    /// A parameter of the workloads, e.g. working_set=32GiB.
-    #[arg(long, value_name = "NAME=VALUE")]
-    pub(crate) size: Vec<String>,
-    /// The workloads in their papers' sizes, also with --fast-free.
-    #[arg(long)]
-    pub(crate) paper_sizes: bool,
-    /// Simulated seconds of each run.
-    #[arg(long, default_value_t = 60.0, value_name = "S")]
-    pub(crate) seconds: f64,
-    /// Same seed, same result.
-    #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Play every visit (exact), or draw from the pages' rates (rate).
-    #[arg(long, default_value = "rate", value_parser = ["exact", "rate"])]
-    pub(crate) engine: String,
-    /// Costs, as TOML or as `terrace bench primitives --json` wrote them.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) costs: Option<PathBuf>,
-    /// The machines as the lab emulates them, with the lab's costs.
-    #[arg(long)]
-    pub(crate) lab: bool,
-    /// No last-level cache.
-    #[arg(long)]
-    pub(crate) no_cache: bool,
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+    #[command(flatten)]
+    pub(crate) play: PlayArgs,
     /// Simulations at a time; as many as there are processors if not given.
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<NonZero<usize>>,
@@ -146,9 +140,8 @@ pub(crate) struct ProfileArgs {
     /// What runs; `terrace bench --help` lists the names.
     #[arg(long, value_name = "NAME", default_value = "gups")]
     pub(crate) workload: String,
-    /// A parameter of the workload, e.g. working_set=32GiB.
-    #[arg(long, value_name = "NAME=VALUE")]
-    pub(crate) size: Vec<String>,
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
     /// hint-faults, hint-faults-mru, pmu, accessed-bits, damon, thermostat; ideal and random to compare.
     #[arg(
         long,
@@ -163,15 +156,6 @@ pub(crate) struct ProfileArgs {
     /// Most of the memory that counts as hot.
     #[arg(long, value_name = "PERCENT", default_value = "20%", value_parser = percent)]
     pub(crate) hot: f64,
-    /// Simulated seconds.
-    #[arg(long, default_value_t = 60.0, value_name = "S")]
-    pub(crate) seconds: f64,
-    /// Same seed, same result.
-    #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Costs, as TOML or as `terrace bench primitives --json` wrote them.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) costs: Option<PathBuf>,
     /// Size of the fastest node; the workload is sized in proportion.
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub(crate) fast_free: Option<u64>,

@@ -57,8 +57,8 @@ fn cell(args: &SimArgs) -> Result<Cell, String> {
         fast_free: args.fast_free,
         page_size: args.page_size.clone(),
         policy: args.policy.clone(),
-        seconds: args.seconds,
-        seed: args.seed,
+        seconds: args.common.seconds,
+        seed: args.common.seed,
     };
     Ok(Cell { spec, setup })
 }
@@ -68,19 +68,13 @@ fn common(args: &CompareArgs) -> SimArgs {
     SimArgs {
         machine: std::path::PathBuf::new(),
         workload: String::new(),
-        size: args.size.clone(),
-        paper_sizes: args.paper_sizes,
+        common: args.common.clone(),
+        play: args.play.clone(),
         policy: String::new(),
         param: Vec::new(),
         priority: Vec::new(),
-        seconds: args.seconds,
-        seed: args.seed,
-        engine: args.engine.clone(),
-        costs: args.costs.clone(),
         fast_free: None,
         page_size: String::new(),
-        lab: args.lab,
-        no_cache: args.no_cache,
         no_oracle: true,
         json: JsonArgs { json: false },
     }

@@ -21,9 +21,9 @@ const ABOUT: &str = "Simulated: the policies are the ones that run on Linux, the
 pub(crate) fn render(args: &CompareArgs, records: &[Record]) -> anyhow::Result<String> {
     let mut body = format!(
         "<p>{ABOUT}</p>\n<p>{} simulated seconds, seed {}, {}.</p>\n",
-        args.seconds,
-        args.seed,
-        match args.engine.as_str() {
+        args.common.seconds,
+        args.common.seed,
+        match args.play.engine.as_str() {
             "exact" => "every visit played",
             _ => "drawn from the pages' rates",
         },

@@ -119,7 +119,7 @@ static uint64_t next_of_stream(uint64_t *engine, uint64_t now, uint64_t length)
 	return *engine > now ? *engine - now : 0;
 }
 
-void delay_miss(struct vcpu *v, unsigned int node, uint64_t line, bool store, bool kernel,
+void delay_miss(struct vcpu *v, unsigned int node, uint64_t line, bool store, enum code code,
 		uint64_t now)
 {
 	const struct path *path = &paths[v->socket][node];
@@ -130,13 +130,20 @@ void delay_miss(struct vcpu *v, unsigned int node, uint64_t line, bool store, bo
 					      : path->latency[store]);
 	struct node_count *count = &v->node[node];
 
-	if (kernel) {
-		count->kload += !store;
-		count->kstore += store;
-	} else {
+	switch (code) {
+	case CODE_PROGRAM:
 		count->load += !store;
 		count->store += store;
 		count->stream += stream;
+		break;
+	case CODE_TIERING:
+		count->tload += !store;
+		count->tstore += store;
+		break;
+	case CODE_KERNEL:
+		count->kload += !store;
+		count->kstore += store;
+		break;
 	}
 	count->queue_ticks += queue;
 	count->delay_ticks += wait;

@@ -10,7 +10,7 @@
  * A magic instruction is `nopl disp32(%rax,%rax,1)` (0f 1f 84 00 disp32), which does nothing on
  * any processor. The displacement says what is asked: start watching, stop, write a mark whose text
  * is at %rax, %rdx bytes long; or, before the start only, that what the user code which lies there
- * writes counts as copies (a migrator's). Starting and stopping throw away all translated code,
+ * does is not the programs' (a tiering system's). Starting and stopping throw away all translated code,
  * so that nothing of the plugin is in the guest's way while it is off.
  */
 #include "model.h"
@@ -20,7 +20,7 @@
 #define MAGIC_START 0x7e55ace1u
 #define MAGIC_STOP 0x7e55ace2u
 #define MAGIC_MARK 0x7e55ace3u
-#define MAGIC_MIGRATOR 0x7e55ace5u
+#define MAGIC_TIERING 0x7e55ace5u
 #define MARK_BYTES 240
 #define CODE_RANGES 32
 #define COPIES 0x100u
@@ -44,7 +44,7 @@ struct ranges {
 	unsigned int n;
 };
 
-static struct ranges migrators;
+static struct ranges tiering;
 
 static void install(qemu_plugin_id_t id);
 
@@ -76,14 +76,14 @@ static inline enum l1 l1_access(struct vcpu *v, uint64_t vline, bool store)
 }
 
 /* True on a miss. */
-static inline bool touch(struct vcpu *v, uint64_t phys, bool store, enum writer writer, bool kernel,
-			 uint64_t now)
+static inline bool touch(struct vcpu *v, uint64_t phys, bool store, enum writer writer,
+			 enum code code, uint64_t now)
 {
 	const uint64_t line = phys >> opt.line_shift;
 	struct victim victim;
 	bool hit = llc_access(v->socket, line, store, writer, &victim);
 
-	if (!kernel) {
+	if (code == CODE_PROGRAM) {
 		v->access++;
 		v->hit += hit;
 	}
@@ -91,13 +91,15 @@ static inline bool touch(struct vcpu *v, uint64_t phys, bool store, enum writer 
 		return false;
 	if (victim.line != NO_LINE)
 		delay_writeback(v, node_of(victim.line << opt.line_shift), victim.writer, now);
-	delay_miss(v, node_of(phys), line, store, kernel, now);
+	delay_miss(v, node_of(phys), line, store, code, now);
 	return true;
 }
 
-/* `writer` is who the code belongs to. */
-static void user_access(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t vaddr, void *writer)
+/* `whose`: the code's, an enum code. */
+static void user_access(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t vaddr, void *whose)
 {
+	const enum code code = (uintptr_t)whose;
+	const enum writer writer = code == CODE_TIERING ? WRITER_COPY : WRITER_PROGRAM;
 	const bool store = qemu_plugin_mem_is_store(info);
 	struct vcpu *v = &vcpus[cpu];
 	struct qemu_plugin_hwaddr *hw;
@@ -118,7 +120,7 @@ static void user_access(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t v
 	if (unlikely(!is_memory(phys)))
 		return;
 	/* A PMU's store event sees the stores that follow a load of the line, too. */
-	if (touch(v, phys, store, (uintptr_t)writer, false, now) || l1 == L1_DIRTIED)
+	if (touch(v, phys, store, writer, code, now) || l1 == L1_DIRTIED)
 		pmu_event(cpu, vaddr, phys, store);
 }
 
@@ -149,7 +151,7 @@ static void kernel_bulk(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t v
 	else
 		v->node[node_of(phys)].kread_bytes += width;
 	if (l1_access(v, vaddr >> opt.line_shift, store) != L1_HIT)
-		touch(v, phys, store, writer, true, clock_ticks());
+		touch(v, phys, store, writer, CODE_KERNEL, clock_ticks());
 }
 
 /*
@@ -337,20 +339,18 @@ static void steer(struct qemu_plugin_insn *insn, const uint8_t *bytes)
 		qemu_plugin_register_vcpu_insn_exec_cb(insn, magic_watch, CB_NO_REGS, NULL);
 	else if (what == MAGIC_MARK)
 		qemu_plugin_register_vcpu_insn_exec_cb(insn, magic_mark, CB_R_REGS, NULL);
-	else if (what == MAGIC_MIGRATOR)
-		qemu_plugin_register_vcpu_insn_exec_cb(insn, magic_code, CB_R_REGS, &migrators);
+	else if (what == MAGIC_TIERING)
+		qemu_plugin_register_vcpu_insn_exec_cb(insn, magic_code, CB_R_REGS, &tiering);
 }
 
 static void watch_user(struct qemu_plugin_insn *insn)
 {
 	const uint64_t at = qemu_plugin_insn_vaddr(insn);
-	enum writer writer = WRITER_PROGRAM;
+	const enum code code = in_ranges(&tiering, at) ? CODE_TIERING : CODE_PROGRAM;
 
-	if (in_ranges(&migrators, at))
-		writer = WRITER_COPY;
 	/* Where there is a PMU, its samples hold a register. */
 	qemu_plugin_register_vcpu_mem_cb(insn, user_access, opt.pmu[0] ? CB_R_REGS : CB_NO_REGS,
-					 MEM_RW, (void *)(uintptr_t)writer);
+					 MEM_RW, (void *)(uintptr_t)code);
 }
 
 /* `copying`: how many instructions from here on belong to the kernel's memcpy. */

@@ -30,15 +30,23 @@
 /* Who dirtied a line. */
 enum writer {
 	WRITER_PROGRAM,			/* user code */
-	WRITER_COPY,			/* the kernel's copies (migration is one), code of migrators */
+	WRITER_COPY,			/* the kernel's copies (migration is one), a tiering system's code */
 	WRITER_CLEAR,			/* the kernel's clearing of pages */
 	WRITERS
 };
 
+/* Whose code it is that misses. */
+enum code {
+	CODE_PROGRAM,			/* user code */
+	CODE_TIERING,			/* of it: a tiering system's, that was pointed out */
+	CODE_KERNEL
+};
+
 /* What one vCPU did to one node. Written by that vCPU's thread alone, read by the reporter. */
 struct node_count {
-	uint64_t load, store;		/* misses of user code, served by this node */
+	uint64_t load, store;		/* misses of programs, served by this node */
 	uint64_t stream;		/* of these: the next line of a stream */
+	uint64_t tload, tstore;		/* misses of the tiering system's user code */
 	uint64_t kload, kstore;		/* misses of the kernel's bulk moves */
 	uint64_t kread_bytes, kwrite_bytes; /* bytes of those moves, hits included */
 	uint64_t writeback[WRITERS];	/* dirty lines the cache gave back, by who wrote them last */
@@ -53,7 +61,7 @@ struct vcpu {
 	unsigned int next_stream;
 	unsigned int socket;
 	struct qemu_plugin_register *rax, *rdx, *cr3;
-	uint64_t access;		/* user accesses that passed the first-level filter */
+	uint64_t access;		/* programs' accesses that passed the first-level filter */
 	uint64_t hit;			/* of these: hits in the last-level cache */
 	struct node_count node[MAX_NODES];
 } __attribute__((aligned(64)));
@@ -105,7 +113,7 @@ bool llc_access(unsigned int socket, uint64_t line, bool store, enum writer writ
 void delay_init(void);
 uint64_t clock_ticks(void);
 /* Charges a node one miss that began at tick `now`, and waits as long as it would take. */
-void delay_miss(struct vcpu *v, unsigned int node, uint64_t line, bool store, bool kernel,
+void delay_miss(struct vcpu *v, unsigned int node, uint64_t line, bool store, enum code code,
 		uint64_t now);
 void delay_writeback(struct vcpu *v, unsigned int node, enum writer writer, uint64_t now);
 void wait_until(uint64_t tick);

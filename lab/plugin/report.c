@@ -59,12 +59,13 @@ static void write_node(unsigned int n)
 	const uint64_t copy = writebacks(n, WRITER_COPY), clear = writebacks(n, WRITER_CLEAR);
 
 	fprintf(out,
-		"%s{\"loads\":%lu,\"stores\":%lu,\"stream\":%lu,\"kernel_loads\":%lu,"
-		"\"kernel_stores\":%lu,\"kernel_read_bytes\":%lu,"
-		"\"kernel_write_bytes\":%lu,\"writebacks\":%lu,\"writebacks_copy\":%lu,"
-		"\"writebacks_clear\":%lu,\"delay_ns\":%.0f,\"queue_ns\":%.0f}",
-		n ? "," : "", NODE(n, load), NODE(n, store), NODE(n, stream), NODE(n, kload),
-		NODE(n, kstore), NODE(n, kread_bytes), NODE(n, kwrite_bytes),
+		"%s{\"loads\":%lu,\"stores\":%lu,\"stream\":%lu,\"tiering_loads\":%lu,"
+		"\"tiering_stores\":%lu,\"kernel_loads\":%lu,\"kernel_stores\":%lu,"
+		"\"kernel_read_bytes\":%lu,\"kernel_write_bytes\":%lu,\"writebacks\":%lu,"
+		"\"writebacks_copy\":%lu,\"writebacks_clear\":%lu,\"delay_ns\":%.0f,\"queue_ns\":%.0f}",
+		n ? "," : "", NODE(n, load), NODE(n, store), NODE(n, stream), NODE(n, tload),
+		NODE(n, tstore), NODE(n, kload), NODE(n, kstore), NODE(n, kread_bytes),
+		NODE(n, kwrite_bytes),
 		writebacks(n, WRITER_PROGRAM) + copy + clear, copy, clear,
 		(double)NODE(n, delay_ticks) / ticks_per_ns,
 		(double)NODE(n, queue_ticks) / ticks_per_ns);

@@ -10,11 +10,16 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeCount {
-    /// Last-level cache misses of user code that this node served.
+    /// Last-level cache misses of programs that this node served.
     pub loads: u64,
     pub stores: u64,
     /// Of these: the next line of a stream, which paid bandwidth and not latency.
     pub stream: u64,
+    /// The same of the tiering system's own code outside the kernel.
+    #[serde(default)]
+    pub tiering_loads: u64,
+    #[serde(default)]
+    pub tiering_stores: u64,
     /// Misses and bytes of the kernel's bulk moves.
     pub kernel_loads: u64,
     pub kernel_stores: u64,
@@ -67,7 +72,7 @@ pub struct Line {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     pub watching: bool,
-    /// User accesses that missed the small private cache, and those the last-level cache served.
+    /// Programs' accesses that missed the small private cache, and those the last-level cache served.
     pub accesses: u64,
     pub llc_hits: u64,
     /// Size of a cache line; 0 in series of before it was told.
@@ -110,6 +115,8 @@ impl NodeCount {
             loads: self.loads - earlier.loads,
             stores: self.stores - earlier.stores,
             stream: self.stream - earlier.stream,
+            tiering_loads: self.tiering_loads - earlier.tiering_loads,
+            tiering_stores: self.tiering_stores - earlier.tiering_stores,
             kernel_loads: self.kernel_loads - earlier.kernel_loads,
             kernel_stores: self.kernel_stores - earlier.kernel_stores,
             kernel_read_bytes: self.kernel_read_bytes - earlier.kernel_read_bytes,
@@ -157,7 +164,7 @@ impl Line {
         }
     }
 
-    /// Share of user misses that `node` served; `None` if there were none at all.
+    /// Share of the programs' misses that `node` served; `None` if there were none at all.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a ratio needs no more")]
     pub fn share(&self, node: usize) -> Option<f64> {

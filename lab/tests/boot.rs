@@ -150,13 +150,8 @@ fn a_guest_that_does_not_come_up_is_booted_again_and_given_up_in_the_end() {
     assert_eq!(said.matches("Booting it again").count(), 2, "{said}");
 }
 
-#[test]
-#[ignore = "boots the emulated machine"]
-fn misses_are_counted_by_node_and_only_while_asked() {
-    let lab_program = env!("CARGO_BIN_EXE_terrace-lab");
-    let dir = tempfile::tempdir().unwrap();
-    let series = dir.path().join("series.jsonl");
-    let read = "import mmap,random
+/// 64 MiB of pages, read at random between the marks `begin` and `end`, then migrated to node 0.
+const READS: &str = "import mmap,random
 m=mmap.mmap(-1,64<<20)
 for i in range(0,64<<20,4096): m[i]=1
 import subprocess
@@ -172,19 +167,47 @@ import os
 subprocess.run(['migratepages',str(os.getpid()),'1','0'],check=True)
 mark('moved'); mark('stop')
 ";
-    let read = read.replace("LAB", lab_program);
+
+/// Tells the memory model that the interpreter's code is a tiering system's (`terrace_sys::mark`).
+const IS_TIERING: &str = "import ctypes,mmap
+code=mmap.mmap(-1,4096,prot=7)
+code.write(bytes.fromhex('4889f8'+'4889f2'+'0f1f8400e5ac557e'+'c3'))
+call=ctypes.CFUNCTYPE(None,ctypes.c_uint64,ctypes.c_uint64)(
+    ctypes.addressof(ctypes.c_char.from_buffer(code)))
+for line in open('/proc/self/maps'):
+    part=line.split()
+    if 'x' in part[1] and part[-1].startswith('/'):
+        start,end=(int(a,16) for a in part[0].split('-'))
+        call(start,end-start)
+";
+
+/// The series of a python program whose memory is on that node.
+fn series_of(node: &str, program: &str) -> Series {
+    let dir = tempfile::tempdir().unwrap();
+    let series = dir.path().join("series.jsonl");
+    let program = program.replace("LAB", env!("CARGO_BIN_EXE_terrace-lab"));
+    let out = lab(
+        &["--delays", "mark", "--series", series.to_str().unwrap()],
+        &["numactl", "--membind", node, "python3", "-c", &program],
+    );
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    Series::parse(&std::fs::read_to_string(&series).unwrap()).unwrap()
+}
+
+#[test]
+#[ignore = "boots the emulated machine"]
+fn misses_are_counted_by_node_and_only_while_asked() {
     let mut shares = Vec::new();
     for node in ["0", "1"] {
-        let out = lab(
-            &["--delays", "mark", "--series", series.to_str().unwrap()],
-            &["numactl", "--membind", node, "python3", "-c", &read],
-        );
-        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
-        let series = Series::parse(&std::fs::read_to_string(&series).unwrap()).unwrap();
+        let series = series_of(node, READS);
         let begin = series.mark("begin").unwrap();
         let between = series.mark("end").unwrap().since(begin);
         assert!(
             between.nodes.iter().map(|n| n.loads).sum::<u64>() > 50_000,
+            "{between:?}"
+        );
+        assert!(
+            between.nodes.iter().all(|n| n.tiering_loads == 0),
             "{between:?}"
         );
         let moved = series.mark("moved").unwrap();
@@ -202,4 +225,15 @@ mark('moved'); mark('stop')
         shares[0] > 0.9 && shares[1] < 0.3,
         "share of the fast node: {shares:?}"
     );
+}
+
+#[test]
+#[ignore = "boots the emulated machine"]
+fn a_tiering_system_s_own_misses_are_counted_apart() {
+    let series = series_of("1", &format!("{IS_TIERING}{READS}"));
+    let begin = series.mark("begin").unwrap();
+    let slow = series.mark("end").unwrap().since(begin).nodes[1];
+    assert!(slow.tiering_loads > 50_000, "{slow:?}");
+    // Programs are the command that writes the marks.
+    assert!(slow.loads < slow.tiering_loads / 4, "{slow:?}");
 }

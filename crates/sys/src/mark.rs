@@ -54,9 +54,9 @@ pub fn mark(text: &str) {
     }
 }
 
-/// From the next start on, what code at these addresses writes counts as copies of a migrator, apart
-/// from what programs write. Of all processes: the caller makes sure that no other has code there.
-pub fn migrator(code: std::ops::Range<u64>) {
+/// From the next start on, what code at these addresses does counts as a tiering system's: its misses
+/// apart from the programs', its writes as copies. Of all processes: the caller makes sure that no other has code there.
+pub fn tiering(code: std::ops::Range<u64>) {
     let (start, length) = (code.start, code.end.saturating_sub(code.start));
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a no-op for the processor; the emulator reads the two registers.
@@ -81,7 +81,7 @@ mod tests {
         start();
         mark("a mark");
         mark(&"x".repeat(MARK_BYTES * 2));
-        migrator(0x1000..0x2000);
+        tiering(0x1000..0x2000);
         stop();
     }
 }

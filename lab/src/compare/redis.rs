@@ -80,7 +80,7 @@ pub(super) fn run(setting: &Setting, steering: &Steering) -> anyhow::Result<()> 
     if setting.system != System::Oracle {
         push(pid, setting)?;
     }
-    steering.point_out_the_agent(std::iter::once(Pid(pid)));
+    steering.point_out_terrace(std::iter::once(Pid(pid)));
     say(&GuestLine::Load(super::record::Load {
         keys,
         letters: LETTERS,

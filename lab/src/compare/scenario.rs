@@ -118,7 +118,7 @@ fn bench(setting: &Setting, steering: &Steering) -> anyhow::Result<()> {
         match &line {
             Line::Ready(_) => {
                 let starter = Pid(child.id());
-                steering.point_out_the_agent(process::descendants(starter)?.into_iter());
+                steering.point_out_terrace(process::descendants(starter)?.into_iter());
                 steering.go()?;
                 stdin
                     .write_all(b"go\n")

@@ -14,6 +14,8 @@ use anyhow::Context;
 use anyhow::ensure;
 
 use terrace_core::Pid;
+use terrace_sys::process;
+use terrace_sys::procmaps::Mapping;
 use terrace_sys::procmaps::MapsFile;
 
 use super::record::Moves;
@@ -21,6 +23,7 @@ use super::record::System;
 use crate::mark;
 
 const AGENT_FILE: &str = "libterrace.so";
+const SUPERVISOR: &str = "terrace";
 const NUMA_BALANCING: &str = "/proc/sys/kernel/numa_balancing";
 const DEMOTION: &str = "/sys/kernel/mm/numa/demotion_enabled";
 
@@ -70,18 +73,21 @@ impl Steering {
         command
     }
 
-    /// Tells the memory model which code in these processes is Terrace's agent, whose writes are
-    /// copies. To be called before the model starts.
-    pub(super) fn point_out_the_agent(&self, pids: impl Iterator<Item = Pid>) {
+    /// Tells the memory model which code is Terrace's: its agent's in these processes, and all that its
+    /// supervisor runs. What it does is counted apart. To be called before the model starts.
+    pub(super) fn point_out_terrace(&self, pids: impl Iterator<Item = Pid>) {
         if !self.system.is_terrace() {
             return;
         }
-        for pid in pids {
-            let maps = MapsFile::of(pid.0).and_then(|mut maps| maps.all());
-            let code = maps.unwrap_or_default().into_iter();
-            for mapping in code.filter(|m| m.executable && m.name.ends_with(AGENT_FILE)) {
-                mark::migrator(mapping.range.start.0..mapping.range.end.0);
-            }
+        let supervisors = process::named(SUPERVISOR);
+        let programs = pids.filter(|pid| !supervisors.contains(pid)).flat_map(code);
+        let (agents, programs): (Vec<_>, Vec<_>) =
+            programs.partition(|mapping| mapping.name.ends_with(AGENT_FILE));
+        // A range is one of all processes: where a program has code there, too, it is the program's.
+        let own = supervisors.iter().copied().flat_map(code);
+        let own = own.filter(|mapping| !programs.iter().any(|program| overlap(program, mapping)));
+        for mapping in agents.into_iter().chain(own) {
+            mark::tiering(mapping.range.start.0..mapping.range.end.0);
         }
     }
 
@@ -127,6 +133,17 @@ impl Steering {
         };
         Ok((moves, None))
     }
+}
+
+fn overlap(one: &Mapping, other: &Mapping) -> bool {
+    one.range.start < other.range.end && other.range.start < one.range.end
+}
+
+/// Where a process has code of files; nothing if it is gone.
+fn code(pid: Pid) -> impl Iterator<Item = Mapping> {
+    let maps = MapsFile::of(pid.0).and_then(|mut maps| maps.all());
+    let maps = maps.unwrap_or_default().into_iter();
+    maps.filter(|mapping| mapping.executable && mapping.inode != 0)
 }
 
 fn write(path: &str, text: &str) -> anyhow::Result<()> {

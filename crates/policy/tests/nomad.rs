@@ -328,7 +328,7 @@ fn a_short_idle_time_counts_as_a_second_reference_where_there_is_room_or_much_me
         ..usual()
     };
     assert!(promoted(80, 10, slow()));
-    assert!(!promoted(80, 1_000, slow()));
+    assert!(!promoted(80, 30_000, slow()));
     let twice = Params {
         single_doubt: 0,
         ..slow()

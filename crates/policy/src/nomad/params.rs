@@ -50,8 +50,8 @@ pub struct Params {
     /// that add next to nothing to the fast accesses.
     pub contended_times: u64,
     /// Once the fast node is full, and where a pass over the memory takes longer than [`Self::contended_idle`], a
-    /// single idle time is taken for so many times as long: chance may have made it short (0: a page is to be
-    /// referenced twice).
+    /// single idle time counts, taken for so many times as long; more than 1 for the doubt that chance made
+    /// it short. 0: a page is to be referenced twice.
     pub single_doubt: u64,
     /// Migrated bytes a second at most while the fast node is full, as 1/1024 of its memory. The
     /// governor halves it when migrations prove futile and doubles it back.
@@ -86,8 +86,8 @@ impl Default for Params {
             contended_idle: Nanos::from_millis(1_000),
             contended_idle_max: Nanos::from_secs(20),
             contended_times: 16,
-            single_doubt: 64,
-            contended_rate_1024: 8,
+            single_doubt: 1,
+            contended_rate_1024: 32,
             scan_period_min: Nanos::from_millis(1_000),
             scan_period_max: Nanos::from_secs(60),
             scan_rate_max: 2560 << 20,

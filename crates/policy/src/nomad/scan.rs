@@ -12,11 +12,12 @@
 //! out what the running thread doesn't use. Learning starts again when no page is left that is cold
 //! enough, the later the less the last time was worth, and for few pages not before eight times as long
 //! has gone by as it took. It costs a fault for each fast page in use, and does not start before those
-//! that wait have cost as much. What the swaps since the last time were good for shows in how many fast
+//! that wait have cost an eighth of that. What the swaps since the last time were good for shows in how many fast
 //! pages are in use now: where that is less than a quarter of what was swapped, as where all pages are
 //! equally hot, the pause grows fourfold.
 //!
-//! Until a page has faulted nothing is known from passes without faults: the program may be about to
+//! Once the fast tier is full a page has to be referenced twice, so nothing is known from the passes right after
+//! that either. Until a page has faulted nothing is known from passes without faults: the program may be about to
 //! start, and is worth a whole pass then.
 
 use terrace_core::Nanos;
@@ -37,6 +38,12 @@ const SHORTEST_IDLE: Nanos = Nanos::from_millis(1);
 const WORTH_COMES_IN: Nanos = Nanos::from_secs(60);
 /// A pass with more hint faults than this for each promotion found nothing.
 const USELESS: u64 = 100;
+/// Learning has paid when what waits has lost one part in so many of its price: it goes on waiting, and what
+/// is learned serves all that comes later.
+const LEARNING_PAYS: u128 = 8;
+/// Passes over a tier that has just filled up say nothing: it took a part of the first to fill it, and what is to be
+/// promoted then has to fault in two more.
+const REFERENCES: u64 = 2;
 /// Of what was swapped since the last learning, one part in so many must be in use.
 const SWAPS_IN_USE: u64 = 4;
 /// Learning ends after so many passes whatever was armed: some memory never is.
@@ -81,6 +88,8 @@ pub struct ScanControl {
     changed: bool,
     /// A page has faulted.
     seen: bool,
+    /// Passes that ended since the fast tier has been full.
+    passes_full: u64,
 }
 
 /// Hint faults that the promotion of a page is worth that is idle for so long between accesses.
@@ -148,6 +157,7 @@ impl ScanControl {
             faults: 0,
             changed: true,
             seen: false,
+            passes_full: 0,
         }
     }
 
@@ -308,7 +318,8 @@ impl ScanControl {
         } else {
             self.learn_next
         };
-        let paid = self.waited / u128::from(WORTH_COMES_IN.0) >= u128::from(view.on_fast);
+        let lost = self.waited * LEARNING_PAYS / u128::from(WORTH_COMES_IN.0);
+        let paid = lost >= u128::from(view.on_fast);
         view.contended && unknown && paid && !self.learning() && now >= next
     }
 
@@ -324,7 +335,9 @@ impl ScanControl {
         self.promoted = 0;
         self.gained = 0;
         self.faults = 0;
-        if self.learning() || !self.seen {
+        self.passes_full = if view.full { self.passes_full + 1 } else { 0 };
+        let too_soon = view.full && self.passes_full <= REFERENCES;
+        if self.learning() || !self.seen || too_soon {
             return;
         }
         let period = if view.futile || !busy {

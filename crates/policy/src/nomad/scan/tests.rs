@@ -43,6 +43,27 @@ fn backs_off_when_quiet_and_comes_back_when_hot_pages_show() {
     );
 }
 
+/// On a full tier a page is promoted that faults in two passes: the first two are no measure.
+#[test]
+fn passes_over_a_tier_that_has_just_filled_up_are_not_judged() {
+    let mut scan = ScanControl::new(Nanos::from_secs(1), Nanos::from_secs(64));
+    let full = PassView {
+        full: true,
+        ..QUIET
+    };
+    let _ = scan.tick(Nanos::ZERO, QUIET);
+    let mut periods = Vec::new();
+    for second in 1..4 {
+        (0..500).for_each(|_| scan.faulted());
+        let _ = scan.tick(Nanos::from_secs(second), full);
+        periods.push(scan.period());
+    }
+    assert_eq!(periods, [1, 1, 64].map(Nanos::from_secs));
+    // With room again every pass is, until the tier is full once more.
+    let _ = scan.tick(Nanos::from_secs(100), QUIET);
+    assert_eq!(scan.passes_full, 0);
+}
+
 #[test]
 fn a_pass_that_finds_nothing_is_followed_by_the_longest() {
     let shortly = Nanos::from_millis(500);
@@ -115,13 +136,13 @@ fn fast_pages_are_armed_while_cold_ones_are_wanted() {
 }
 
 #[test]
-fn learning_starts_when_what_waits_has_cost_as_much() {
+fn learning_starts_when_what_waits_has_lost_an_eighth_of_its_price() {
     let mut scan = ScanControl::new(Nanos::from_secs(1), Nanos::from_secs(1));
     assert_eq!(run(&mut scan, 0..1, QUIET), 0);
     // 600 faults a minute: 100 faults' worth after 10 s.
     let waits = PassView {
         waiting: 600,
-        on_fast: 100,
+        on_fast: 800,
         ..FULL
     };
     assert_eq!(run(&mut scan, 1..10, waits), 0);

@@ -43,7 +43,7 @@ claims-doc: setup
 	{ sed '/^<!-- results/q' docs/claims.md; echo; target/release/terrace claims --markdown; } > results/claims.md
 	mv results/claims.md docs/claims.md
 
-# The simulator against the emulated machine: 24 runs of about a minute, kept one by one.
+# The simulator against the emulated machine: 48 runs of about a minute, kept one by one.
 validate: build kernel
 	$(LAB) validate --rounds 2 --document docs/validation.md
 

@@ -183,15 +183,17 @@ for line in open('/proc/self/maps'):
 
 /// The series of a python program whose memory is on that node.
 fn series_of(node: &str, program: &str) -> Series {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().expect("a temporary folder");
     let series = dir.path().join("series.jsonl");
+    let path = series.to_str().expect("a path in UTF-8");
     let program = program.replace("LAB", env!("CARGO_BIN_EXE_terrace-lab"));
     let out = lab(
-        &["--delays", "mark", "--series", series.to_str().unwrap()],
+        &["--delays", "mark", "--series", path],
         &["numactl", "--membind", node, "python3", "-c", &program],
     );
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
-    Series::parse(&std::fs::read_to_string(&series).unwrap()).unwrap()
+    let written = std::fs::read_to_string(&series).expect("the model writes its series");
+    Series::parse(&written).expect("each line is one of a series")
 }
 
 #[test]

@@ -70,12 +70,12 @@ impl Nomad {
         }
     }
 
-    /// The class of a page for which a first reference with that idle time counts as two.
-    fn eager(&self, idle: Option<Nanos>) -> Option<u8> {
-        let (doubt, mark) = if self.contended {
-            (self.doubt(), self.contended_idle())
-        } else {
-            (1, self.params.eager_idle)
+    /// The class of a page for which a first reference with that idle time counts as two; `contended` is a
+    /// full tier's mark.
+    fn eager(&self, idle: Option<Nanos>, contended: Option<Nanos>) -> Option<u8> {
+        let (doubt, mark) = match contended {
+            Some(mark) => (self.doubt(), mark),
+            None => (1, self.params.eager_idle),
         };
         // As idle as that for all that one idle time says.
         let doubted = idle
@@ -105,12 +105,9 @@ impl Nomad {
         let class = idle_class(idle);
         let fast = self.tiers.is_top(node);
         let window = Nanos(self.params.reference_passes * self.scan.period().0);
-        let eager = self.eager(idle);
-        let hot_enough = if self.contended {
-            idle_class(Some(self.contended_idle()))
-        } else {
-            u8::MAX
-        };
+        let contended = self.contended.then(|| self.contended_idle());
+        let eager = self.eager(idle, contended);
+        let hot_enough = contended.map_or(u8::MAX, |mark| idle_class(Some(mark)));
         let step = self.pages.update(page, |meta| {
             let first_ref = meta.last_ref();
             meta.set_node(node);

@@ -10,7 +10,14 @@ use std::path::Path;
 use std::path::PathBuf;
 
 /// What decides a result, from the drawing of a visit to the figure made of the outcome.
-const SOURCES: [&str; 6] = ["core", "policy", "workload", "config", "sim", "claims"];
+const SOURCES: [&str; 6] = [
+    "crates/core",
+    "crates/policy",
+    "crates/machine-spec",
+    "eval/workload",
+    "eval/sim",
+    "eval/claims",
+];
 
 /// Presets, each in a folder of its own below `policy/src`.
 const PRESETS: [&str; 2] = ["nomad", "hemem"];
@@ -19,7 +26,7 @@ fn main() -> io::Result<()> {
     let mut hash = Fnv::EMPTY;
     for part in SOURCES {
         for below in ["src", "costs", "Cargo.toml"] {
-            let path = Path::new("..").join(part).join(below);
+            let path = Path::new("../..").join(part).join(below);
             if path.exists() {
                 println!("cargo::rerun-if-changed={}", path.display());
                 add(&mut hash, &path)?;
@@ -40,7 +47,7 @@ fn main() -> io::Result<()> {
 }
 
 fn folder(preset: &str) -> PathBuf {
-    Path::new("../policy/src").join(preset)
+    Path::new("../../crates/policy/src").join(preset)
 }
 
 /// Names and contents, in the order of the names.
@@ -52,7 +59,7 @@ fn add(hash: &mut Fnv, path: &Path) -> io::Result<()> {
     }
     let entries = fs::read_dir(path)?.map(|entry| Ok(entry?.path()));
     let mut paths = entries.collect::<io::Result<Vec<_>>>()?;
-    if path == Path::new("../policy/src") {
+    if path == Path::new("../../crates/policy/src") {
         paths.retain(|path| !PRESETS.iter().any(|preset| folder(preset) == *path));
     }
     paths.sort();

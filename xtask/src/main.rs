@@ -15,7 +15,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("terrace-policy", &["terrace-core"]),
     ("terrace-workload", &["terrace-core"]),
     ("terrace-proto", &["terrace-core"]),
-    ("terrace-config", &["terrace-core"]),
+    ("terrace-machine-spec", &["terrace-core"]),
     ("terrace-chart", &[]),
     ("terrace-sys", &["terrace-core"]),
     ("terrace-bpf", &["terrace-core", "terrace-sys"]),
@@ -24,7 +24,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["terrace-core", "terrace-sys", "terrace-bpf"],
     ),
     (
-        "terrace-move",
+        "terrace-mover",
         &["terrace-core", "terrace-sys", "terrace-proto"],
     ),
     (
@@ -37,11 +37,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "terrace-core",
             "terrace-policy",
             "terrace-proto",
-            "terrace-config",
+            "terrace-machine-spec",
             "terrace-sys",
             "terrace-bpf",
             "terrace-track",
-            "terrace-move",
+            "terrace-mover",
         ],
     ),
     (
@@ -61,7 +61,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "terrace-claims",
         &[
             "terrace-core",
-            "terrace-config",
+            "terrace-machine-spec",
             "terrace-workload",
             "terrace-sim",
         ],
@@ -72,7 +72,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "terrace-core",
             "terrace-policy",
             "terrace-workload",
-            "terrace-config",
+            "terrace-machine-spec",
         ],
     ),
     (
@@ -80,7 +80,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "terrace-core",
             "terrace-policy",
-            "terrace-config",
+            "terrace-machine-spec",
             "terrace-chart",
             "terrace-claims",
             "terrace-sys",
@@ -95,7 +95,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "terrace-lab",
         &[
             "terrace-core",
-            "terrace-config",
+            "terrace-machine-spec",
             "terrace-chart",
             "terrace-workload",
             "terrace-sim",
@@ -112,7 +112,7 @@ const PURE: &[&str] = &[
     "terrace-policy",
     "terrace-workload",
     "terrace-proto",
-    "terrace-config",
+    "terrace-machine-spec",
     "terrace-chart",
     "terrace-claims",
     "terrace-sim",

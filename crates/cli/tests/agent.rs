@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Programs with the agent in them go on as without it: they fork, change users, replace malloc.
 //! Runs on one node by a split in name, so that the agent is loaded and connected; the emulated
-//! machine has the tests in which pages move (`lab/tests/guest.rs`).
+//! machine has the tests in which pages move (`eval/lab/tests/guest.rs`).
 
 use std::path::Path;
 use std::process::Output;

@@ -9,9 +9,9 @@ use std::path::Path;
 use std::path::PathBuf;
 
 use rustix::io::Errno;
-use terrace_move::agent::AgentLink;
-use terrace_move::agent::LinkError;
-use terrace_move::agent::Terms;
+use terrace_mover::agent::AgentLink;
+use terrace_mover::agent::LinkError;
+use terrace_mover::agent::Terms;
 use terrace_sys::unix_channel::Listener;
 
 /// The listening socket; removed when dropped.

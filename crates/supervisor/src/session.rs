@@ -25,7 +25,7 @@ use rustix::event::Timespec;
 use terrace_core::Nanos;
 use terrace_core::Pid;
 use terrace_core::Tiers;
-use terrace_move::ordinary::OrdinaryMover;
+use terrace_mover::ordinary::OrdinaryMover;
 use terrace_policy::Engine;
 use terrace_policy::Event;
 use terrace_policy::Evidence;

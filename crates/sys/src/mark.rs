@@ -2,7 +2,7 @@
 //! Talking to the memory model from inside the guest: start, stop, mark.
 //!
 //! Each is one instruction that does nothing on any x86-64 processor (an eight-byte `nopl` with a
-//! displacement of our own) and that the QEMU plugin recognises (`lab/plugin/hook.c`). Outside the
+//! displacement of our own) and that the QEMU plugin recognises (`eval/lab/plugin/hook.c`). Outside the
 //! lab, and on other processors, the calls have no effect.
 //!
 //! A mark puts a line into the time series with the counters of that very moment. A workload that

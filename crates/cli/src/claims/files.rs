@@ -15,7 +15,7 @@ use terrace_claims::figure;
 use terrace_claims::plan;
 use terrace_claims::plan::Filed;
 use terrace_claims::plan::Known;
-use terrace_config::Machine;
+use terrace_machine_spec::Machine;
 use terrace_sim::Setup;
 
 use crate::args::ClaimsArgs;

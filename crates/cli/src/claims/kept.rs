@@ -83,7 +83,8 @@ mod tests {
     #[test]
     fn a_run_is_found_again_for_the_same_set_up_only() {
         let text = include_str!("../../../../machines/cxl-2tier.toml");
-        let machine = terrace_config::Machine::parse(text, std::path::Path::new("cxl")).unwrap();
+        let machine =
+            terrace_machine_spec::Machine::parse(text, std::path::Path::new("cxl")).unwrap();
         let workload = Workload::named("gups", &Sizes::fast_free(1 << 24)).unwrap();
         let mut setup = Setup::new(machine, workload);
         let directory = tempfile::tempdir().unwrap();

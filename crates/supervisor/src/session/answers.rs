@@ -2,7 +2,7 @@
 //! Questions over the control socket, and the figures that answer them.
 
 use terrace_core::Pid;
-use terrace_move::agent::AgentLink;
+use terrace_mover::agent::AgentLink;
 use terrace_sys::clock;
 
 use super::Session;

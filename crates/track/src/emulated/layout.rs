@@ -2,7 +2,7 @@
 //! The emulated PMU's shared memory: what is where, and reading records out of its rings. Pure: words
 //! in, records out.
 //!
-//! `lab/plugin/pmu.h` is the other side and says what each word means. The other side is trusted no
+//! `eval/lab/plugin/pmu.h` is the other side and says what each word means. The other side is trusted no
 //! more than a device: sizes are checked against the memory there is, and a record whose number is
 //! not the one its place must have is counted as torn and left out.
 

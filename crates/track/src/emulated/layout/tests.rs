@@ -31,7 +31,7 @@ fn put(bytes: &mut [u8], at: usize, value: u64) {
     bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
 }
 
-/// Writes a record as `lab/plugin/pmu.c` does: number `number` of a ring.
+/// Writes a record as `eval/lab/plugin/pmu.c` does: number `number` of a ring.
 fn write(bytes: &mut [u8], ring: usize, number: u64) {
     let start = 4096 + ring * RING_BYTES;
     let place = usize::try_from(number).unwrap() % RING_RECORDS;

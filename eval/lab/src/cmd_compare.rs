@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `terrace-lab compare`, and `terrace-lab scenario`, which it runs in the guest.
+
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use terrace_lab::compare::matrix;
+use terrace_lab::compare::matrix::Plan;
+use terrace_lab::compare::record::System;
+use terrace_lab::compare::scenario;
+use terrace_lab::compare::scenario::REDIS;
+use terrace_lab::compare::scenario::Setting;
+use terrace_lab::compare::table;
+use terrace_lab::kernel::Kernel;
+use terrace_machine_spec::Machine;
+
+/// Options of `terrace-lab compare`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CompareArgs {
+    /// Machine description
+    #[arg(long, value_name = "FILE")]
+    machine: PathBuf,
+    /// Workloads, e.g. nomad-small-read,redis,gups; `terrace-bench list` names them
+    #[arg(long, value_delimiter = ',', required = true, value_parser = workload)]
+    workloads: Vec<String>,
+    /// Systems, in the order in which they run
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_enum,
+        default_value = "none,kernel,nomad,oracle"
+    )]
+    systems: Vec<System>,
+    /// Write the results as JSON, after each run
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the results as a page, after each run
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Measured seconds of each run
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(6..=3600))]
+    seconds: u64,
+    /// Run each pair this often, in turns; its fastest run counts, as others only slow this host
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Begin no further round that would end later than this after the start
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    within: Option<Duration>,
+    /// Kernel image to boot instead of the fetched Debian kernel
+    #[arg(long, value_name = "FILE")]
+    kernel: Option<PathBuf>,
+    /// Modules of that kernel
+    #[arg(long, value_name = "DIR")]
+    modules: Option<PathBuf>,
+    /// Where the programs terrace and terrace-bench are [default: beside this one]
+    #[arg(long, value_name = "DIR")]
+    tools: Option<PathBuf>,
+    /// Seed of the workloads
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Free fast memory that the workloads are sized for [default: what is free]
+    #[arg(long, value_name = "SIZE", value_parser = terrace_core::parse_bytes)]
+    fast_free: Option<u64>,
+    /// One more option for `terrace run` (may be repeated)
+    #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
+    terrace_option: Vec<String>,
+}
+
+/// Options of `terrace-lab scenario`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ScenarioArgs {
+    #[arg(long, value_parser = workload)]
+    workload: String,
+    #[arg(long, value_enum)]
+    system: System,
+    #[arg(long)]
+    seconds: u64,
+    #[arg(long)]
+    fast_free: Option<u64>,
+    #[arg(long, default_value_t = 0)]
+    fast_node: usize,
+    #[arg(long, default_value_t = 1)]
+    slow_node: usize,
+    #[arg(long)]
+    tools: PathBuf,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[arg(long, allow_hyphen_values = true)]
+    terrace_option: Vec<String>,
+}
+
+fn workload(name: &str) -> Result<String, String> {
+    if name == REDIS || terrace_workload::NAMES.contains(&name) {
+        return Ok(name.to_owned());
+    }
+    let names = terrace_workload::NAMES.join(", ");
+    Err(format!("no such workload; there are {REDIS}, {names}"))
+}
+
+pub(crate) fn compare(args: &CompareArgs) -> anyhow::Result<ExitCode> {
+    let machine = Machine::load(&args.machine)?;
+    let kernel = Kernel::find(args.kernel.as_deref(), args.modules.as_deref())?;
+    let program = std::env::current_exe().context("Cannot find the running program")?;
+    let beside = program.parent().unwrap_or(Path::new("/"));
+    let tools = args.tools.clone().unwrap_or_else(|| beside.to_owned());
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let plan = Plan {
+        machine: &machine,
+        kernel: &kernel,
+        tools: std::fs::canonicalize(&tools)
+            .with_context(|| format!("No directory {}", tools.display()))?,
+        program,
+        python_path: root.join("target/lab/py"),
+        workloads: args.workloads.clone(),
+        systems: args.systems.clone(),
+        time: Duration::from_secs(args.seconds),
+        rounds: args.rounds,
+        within: args.within,
+        seed: args.seed,
+        fast_free: args.fast_free,
+        terrace_options: args.terrace_option.clone(),
+        json: args.json.clone(),
+        html: args.html.clone(),
+    };
+    let records = matrix::run(&plan, |line| eprintln!("{line}"))?;
+    println!("{}", table::render(&records));
+    let failed = records.iter().any(|record| record.failed.is_some());
+    Ok(ExitCode::from(u8::from(failed)))
+}
+
+pub(crate) fn scenario(args: ScenarioArgs) -> ExitCode {
+    let good = scenario::main(&Setting {
+        workload: args.workload,
+        system: args.system,
+        time: Duration::from_secs(args.seconds),
+        fast_free: args.fast_free,
+        fast_node: args.fast_node,
+        slow_node: args.slow_node,
+        tools: args.tools,
+        terrace_options: args.terrace_option,
+        seed: args.seed,
+    });
+    ExitCode::from(u8::from(!good))
+}

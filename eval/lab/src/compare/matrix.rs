@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The host's side: one boot for each workload and system, results written after each.
+//!
+//! A run that fails is a result that says so; the next one goes on. Stopping in the middle keeps
+//! what is done.
+//!
+//! On a host that others share a run is as fast as they let it be, for minutes at a time. So all
+//! systems may run in turns, several rounds of them, and of a pair's runs the fastest counts:
+//! what others do only slows a run. A round of a workload counts when all its systems are through,
+//! and one that would not end within the time that the caller grants is not begun.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::path::PathBuf;
+use std::time::Duration;
+use std::time::Instant;
+
+use anyhow::Context;
+use terrace_machine_spec::Machine;
+
+use super::analysis;
+use super::page;
+use super::pair;
+use super::record::Repeat;
+use super::record::RunRecord;
+use super::record::System;
+use super::scenario::REDIS;
+use super::setup;
+use crate::kernel::Kernel;
+
+/// A run this much slower than the fastest of the call was on a slower host.
+const HOST_SLOW: f64 = 0.9;
+
+/// All pairs to run.
+#[derive(Debug)]
+pub struct Plan<'a> {
+    /// The machine.
+    pub machine: &'a Machine,
+    /// The guest's kernel.
+    pub kernel: &'a Kernel,
+    /// The program `terrace-lab`.
+    pub program: PathBuf,
+    /// Where `terrace` and `terrace-bench` are.
+    pub tools: PathBuf,
+    /// Where the load generator's libraries are, or will be.
+    pub python_path: PathBuf,
+    /// By name.
+    pub workloads: Vec<String>,
+    /// In the order of the runs.
+    pub systems: Vec<System>,
+    /// Measured time of a run.
+    pub time: Duration,
+    /// How often each pair runs, at least once.
+    pub rounds: u32,
+    /// No further round begins that would end later than this after the start.
+    pub within: Option<Duration>,
+    /// Of everything random.
+    pub seed: u64,
+    /// Free fast memory that the workloads are sized for; what is free in a workload's first run
+    /// where absent.
+    pub fast_free: Option<u64>,
+    /// More options for `terrace run`.
+    pub terrace_options: Vec<String>,
+    /// Where the results go as JSON.
+    pub json: Option<PathBuf>,
+    /// Where the page goes.
+    pub html: Option<PathBuf>,
+}
+
+/// Runs all pairs. `tell` gets a line of progress now and then.
+///
+/// # Errors
+///
+/// Where something that all runs need is missing, or the results cannot be written.
+pub fn run(plan: &Plan<'_>, tell: fn(&str)) -> anyhow::Result<Vec<RunRecord>> {
+    set_up(plan)?;
+    let mut matrix = Matrix {
+        plan,
+        tell,
+        started: Instant::now(),
+        records: Vec::new(),
+        fast_free: BTreeMap::new(),
+        took: BTreeMap::new(),
+    };
+    for round in 1..=plan.rounds.max(1) {
+        for workload in &plan.workloads {
+            if matrix.has_time_for(workload) {
+                matrix.round(workload, round)?;
+            }
+        }
+    }
+    Ok(matrix.records)
+}
+
+/// What is done so far.
+struct Matrix<'a> {
+    plan: &'a Plan<'a>,
+    tell: fn(&str),
+    started: Instant,
+    records: Vec<RunRecord>,
+    /// What a workload's sizes are made from.
+    fast_free: BTreeMap<&'a str, u64>,
+    /// The longest round of a workload.
+    took: BTreeMap<&'a str, Duration>,
+}
+
+impl<'a> Matrix<'a> {
+    /// The first round always has.
+    fn has_time_for(&self, workload: &str) -> bool {
+        let took = self.took.get(workload);
+        match (self.plan.within, took) {
+            (Some(within), Some(&took)) => self.started.elapsed() + took <= within,
+            _ => true,
+        }
+    }
+
+    /// All systems once. Of the later rounds nothing counts before all of it is there.
+    fn round(&mut self, workload: &'a str, round: u32) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        let mut later = Vec::new();
+        for (index, &system) in self.plan.systems.iter().enumerate() {
+            let label = self.label(workload, system, index, round);
+            let record = self.one(workload, system, &label);
+            if round == 1 {
+                self.records.push(record);
+                self.write()?;
+            } else {
+                later.push(record);
+            }
+        }
+        if round > 1 {
+            for record in later {
+                keep(&mut self.records, record);
+            }
+            self.write()?;
+        }
+        let took = self.took.entry(workload).or_default();
+        *took = begun.elapsed().max(*took);
+        Ok(())
+    }
+
+    fn label(&self, workload: &str, system: System, index: usize, round: u32) -> String {
+        let (all, system) = (self.plan.systems.len(), system.name());
+        let workloads = &self.plan.workloads;
+        if round > 1 {
+            return format!("[again, {}/{all}] {workload}, {system}", index + 1);
+        }
+        let before = workloads.iter().position(|name| name == workload);
+        let number = before.unwrap_or(0) * all + index + 1;
+        format!("[{number}/{}] {workload}, {system}", workloads.len() * all)
+    }
+
+    fn one(&mut self, workload: &'a str, system: System, label: &str) -> RunRecord {
+        (self.tell)(&format!("{label}: booting"));
+        let begun = Instant::now();
+        let size = self.plan.fast_free;
+        let size = size.or_else(|| self.fast_free.get(workload).copied());
+        let record = pair::run(self.plan, workload, system, size, label, self.tell);
+        let (verdict, took) = (verdict(&record), begun.elapsed().as_secs());
+        (self.tell)(&format!("{label}: {verdict}, {took} s"));
+        if let Some(bytes) = record.fast_free_bytes {
+            self.fast_free.entry(workload).or_insert(bytes);
+        }
+        warn_of_pace(&record, &self.records, label, self.tell);
+        record
+    }
+
+    fn write(&mut self) -> anyhow::Result<()> {
+        analysis::relate(&mut self.records);
+        write(self.plan, &self.records)
+    }
+}
+
+/// Puts one more run of a pair to the others: the fastest counts, unless one failed.
+pub(crate) fn keep(records: &mut [RunRecord], mut record: RunRecord) {
+    let same =
+        |kept: &&mut RunRecord| kept.workload == record.workload && kept.system == record.system;
+    let Some(kept) = records.iter_mut().find(same) else {
+        return;
+    };
+    let mut repeats = std::mem::take(&mut kept.repeats);
+    if repeats.is_empty() {
+        repeats.push(Repeat::of(kept));
+    }
+    repeats.push(Repeat::of(&record));
+    let better = record.ops_per_s > kept.ops_per_s;
+    if kept.failed.is_none() && (better || record.failed.is_some()) {
+        std::mem::swap(kept, &mut record);
+    }
+    kept.repeats = repeats;
+}
+
+fn set_up(plan: &Plan<'_>) -> anyhow::Result<()> {
+    if plan.systems.iter().any(|system| system.is_terrace()) {
+        setup::program(&plan.tools.join("terrace"), "build it with make build")?;
+    }
+    if plan.workloads.iter().any(|workload| workload != REDIS) {
+        setup::program(
+            &plan.tools.join("terrace-bench"),
+            "build it with make build",
+        )?;
+    }
+    if plan.workloads.iter().any(|workload| workload == REDIS) {
+        setup::program(Path::new("/usr/bin/redis-server"), "install redis-server")?;
+        setup::program(Path::new("/usr/bin/migratepages"), "install numactl")?;
+        setup::load_generator(&plan.python_path)?;
+    }
+    Ok(())
+}
+
+fn verdict(record: &RunRecord) -> String {
+    match (&record.failed, record.ops_per_s) {
+        (Some(why), _) => format!("FAILED: {why}"),
+        (None, Some(rate)) => format!(
+            "{rate:.0} ops/s, {:.0} % fast",
+            record.fast_access_ratio.unwrap_or(0.0) * 100.0
+        ),
+        (None, None) => "no figures".to_owned(),
+    }
+}
+
+/// Says so where the host was slower in this run than in another.
+fn warn_of_pace(record: &RunRecord, others: &[RunRecord], label: &str, tell: fn(&str)) {
+    let paces = others.iter().filter_map(|record| record.host_pace);
+    let fastest = paces.fold(0.0, f64::max);
+    if let Some(pace) = record.host_pace.filter(|pace| *pace < fastest * HOST_SLOW) {
+        let percent = pace / fastest * 100.0;
+        tell(&format!(
+            "{label}: this host was at {percent:.0} % of the pace of another run; rates suffer"
+        ));
+    }
+}
+
+/// Writes what there is so far.
+fn write(plan: &Plan<'_>, records: &[RunRecord]) -> anyhow::Result<()> {
+    if let Some(path) = &plan.json {
+        replace(path, &(serde_json::to_string_pretty(records)? + "\n"))?;
+    }
+    if let Some(path) = &plan.html {
+        let title = format!("Terrace on {}", plan.machine.name);
+        replace(path, &page::render(&title, records)?)?;
+    }
+    Ok(())
+}
+
+/// Writes a file so that a reader never sees half of it.
+///
+/// # Errors
+///
+/// Where it cannot be written.
+pub fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
+    terrace_sys::replace::replace(path, text.as_bytes())
+        .with_context(|| format!("Cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ran(system: System, rate: f64) -> RunRecord {
+        RunRecord {
+            ops_per_s: Some(rate),
+            failed: None,
+            ..RunRecord::failed("gups", system, String::new())
+        }
+    }
+
+    #[test]
+    fn the_fastest_run_counts_and_all_are_told() {
+        let mut records = vec![ran(System::None, 50.0), ran(System::Nomad, 100.0)];
+        keep(&mut records, ran(System::Nomad, 120.0));
+        keep(&mut records, ran(System::Nomad, 110.0));
+        assert_eq!(records[1].ops_per_s, Some(120.0));
+        let rates = records[1].repeats.iter().map(|run| run.ops_per_s);
+        let rates: Vec<_> = rates.flatten().collect();
+        assert_eq!(rates, [100.0, 120.0, 110.0]);
+        assert!(records[0].repeats.is_empty());
+    }
+
+    #[test]
+    fn a_run_that_failed_is_never_replaced_by_a_good_one() {
+        let failed = || RunRecord::failed("gups", System::Nomad, "Memory is wrong".to_owned());
+        for (first, second) in [
+            (failed(), ran(System::Nomad, 1.0)),
+            (ran(System::Nomad, 1.0), failed()),
+        ] {
+            let mut records = vec![first];
+            keep(&mut records, second);
+            assert_eq!(records[0].failed.as_deref(), Some("Memory is wrong"));
+            assert_eq!(records[0].repeats.len(), 2);
+        }
+    }
+}

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Runs cells in the lab and keeps what came of each in a file of its own: a call that was ended
+//! goes on where it was.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use anyhow::bail;
+use serde::Deserialize;
+use serde::Serialize;
+use terrace_machine_spec::Machine;
+
+use crate::boot;
+use crate::compare::analysis;
+use crate::compare::matrix;
+use crate::compare::matrix::replace;
+use crate::compare::record::RunRecord;
+use crate::compare::record::System;
+use crate::job::Delays;
+use crate::job::Job;
+use crate::kernel::Kernel;
+use crate::plugin::Pmu;
+
+/// One pair of runs to be compared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cell {
+    /// The workload's name.
+    pub workload: String,
+    /// Size of the emulated machine's fast node, bytes.
+    pub fast_bytes: u64,
+    /// The system.
+    pub system: System,
+}
+
+impl Cell {
+    /// Of a round, from 1.
+    fn file(&self, round: u32) -> String {
+        let size = self.fast_bytes >> 20;
+        let again = match round {
+            0 | 1 => String::new(),
+            _ => format!("-{round}"),
+        };
+        format!(
+            "{}-{size}MiB-{}{again}.json",
+            self.workload,
+            self.system.name()
+        )
+    }
+}
+
+/// What all cells have in common; a kept run of other settings is not taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// The machine's name.
+    pub machine: String,
+    /// Free fast memory that the workloads are sized for, bytes.
+    pub sized_for: u64,
+    /// Measured seconds.
+    pub seconds: u64,
+    /// Of the workloads.
+    pub seed: u64,
+}
+
+/// A cell's run in the lab, as it is kept.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    /// What it was run with.
+    pub settings: Settings,
+    /// Which it is.
+    pub cell: Cell,
+    /// What came of it.
+    pub record: RunRecord,
+}
+
+/// Everything a cell needs.
+#[derive(Debug)]
+pub struct Bench<'a> {
+    /// The machine; its fast node's size is the cell's.
+    pub machine: &'a Machine,
+    /// The guest's kernel.
+    pub kernel: &'a Kernel,
+    /// The program `terrace-lab`.
+    pub program: PathBuf,
+    /// Where `terrace` and `terrace-bench` are.
+    pub tools: PathBuf,
+    /// What all cells have in common.
+    pub settings: Settings,
+    /// Where runs are kept.
+    pub directory: PathBuf,
+}
+
+/// All cells, by workload and size.
+#[must_use]
+pub fn all(workloads: &[String], fast: &[u64], systems: &[System]) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for workload in workloads {
+        for &fast_bytes in fast {
+            for &system in systems {
+                let workload = workload.clone();
+                cells.push(Cell {
+                    workload,
+                    fast_bytes,
+                    system,
+                });
+            }
+        }
+    }
+    cells
+}
+
+/// The machine with a fast node of that size in the lab.
+#[must_use]
+pub fn resized(machine: &Machine, fast_bytes: u64) -> Machine {
+    let mut machine = machine.clone();
+    let fast = machine.ranking(0)[0];
+    machine.nodes[fast].lab_bytes = Some(fast_bytes);
+    machine
+}
+
+/// The rounds of one cell: the fastest run, with all of them in its record.
+#[must_use]
+pub fn merged(mut rounds: Vec<Kept>) -> Option<Kept> {
+    let mut rest = rounds.drain(..);
+    let first = rest.next()?;
+    let mut records = vec![first.record];
+    for round in rest {
+        matrix::keep(&mut records, round.record);
+    }
+    records.pop().map(|record| Kept {
+        settings: first.settings,
+        cell: first.cell,
+        record,
+    })
+}
+
+/// The runs of one workload and size, with what needs all of them filled in.
+#[must_use]
+pub fn related(runs: &[&Kept]) -> Vec<Kept> {
+    let mut records: Vec<RunRecord> = runs.iter().map(|kept| kept.record.clone()).collect();
+    analysis::relate(&mut records);
+    let with = |(&kept, record): (&&Kept, RunRecord)| Kept {
+        record,
+        ..kept.clone()
+    };
+    runs.iter().zip(records).map(with).collect()
+}
+
+impl Bench<'_> {
+    /// The kept run of a cell in that round, if there is one with these settings.
+    ///
+    /// # Errors
+    ///
+    /// Where there is a file that cannot be read.
+    pub fn kept(&self, cell: &Cell, round: u32) -> anyhow::Result<Option<Kept>> {
+        let path = self.directory.join(cell.file(round));
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => {
+                return Err(error).with_context(|| format!("Cannot read {}", path.display()));
+            }
+        };
+        // Half a file, or one of another version: to be run again.
+        let kept = serde_json::from_str::<Kept>(&text).ok();
+        Ok(kept.filter(|kept| kept.settings == self.settings && kept.cell == *cell))
+    }
+
+    /// What the guest's kernel keeps free with a fast node of that size (`vm.min_free_kbytes`), in
+    /// bytes; a boot of its own, kept like a cell.
+    ///
+    /// # Errors
+    ///
+    /// Where the guest does not say, or the answer cannot be kept.
+    pub fn min_free(&self, fast_bytes: u64) -> anyhow::Result<u64> {
+        let path = self
+            .directory
+            .join(format!("min-free-{}MiB.txt", fast_bytes >> 20));
+        if let Ok(text) = fs::read_to_string(&path)
+            && let Ok(kib) = text.trim().parse::<u64>()
+        {
+            return Ok(kib << 10);
+        }
+        let machine = resized(self.machine, fast_bytes);
+        let command = ["cat", "/proc/sys/vm/min_free_kbytes"];
+        let job = Job::here(&machine, command.map(str::to_owned).into(), Delays::Off);
+        let spec = boot::Spec {
+            machine: &machine,
+            kernel: self.kernel,
+            job: job.context("Cannot tell the current directory")?,
+            pmu: Pmu::default(),
+            timeout: boot::BOOT_TIMEOUT,
+            boot_timeout: boot::BOOT_TIMEOUT,
+            program: self.program.clone(),
+            forward: None,
+        };
+        let (_, [said, _]) = boot::said(&spec)?;
+        let text = String::from_utf8_lossy(&said).into_owned();
+        let kib: u64 = text
+            .trim()
+            .parse()
+            .with_context(|| format!("The guest's min_free_kbytes is '{text}'"))?;
+        replace(&path, &text)?;
+        Ok(kib << 10)
+    }
+
+    /// Runs a cell in the lab and keeps what came of it as that round's.
+    ///
+    /// # Errors
+    ///
+    /// Where the run failed or cannot be kept.
+    pub fn run(&self, cell: &Cell, round: u32, tell: fn(&str)) -> anyhow::Result<Kept> {
+        let machine = resized(self.machine, cell.fast_bytes);
+        let plan = matrix::Plan {
+            machine: &machine,
+            kernel: self.kernel,
+            program: self.program.clone(),
+            tools: self.tools.clone(),
+            // No load generator runs, but the guest's side wants to be told of one.
+            python_path: PathBuf::from("/nonexistent"),
+            workloads: vec![cell.workload.clone()],
+            systems: vec![cell.system],
+            time: Duration::from_secs(self.settings.seconds),
+            rounds: 1,
+            within: None,
+            seed: self.settings.seed,
+            fast_free: Some(self.settings.sized_for),
+            terrace_options: Vec::new(),
+            json: None,
+            html: None,
+        };
+        let record = matrix::run(&plan, tell)?
+            .pop()
+            .context("No run came back")?;
+        if let Some(why) = &record.failed {
+            bail!(
+                "{} under {} failed: {why}",
+                cell.workload,
+                cell.system.name()
+            );
+        }
+        let kept = Kept {
+            settings: self.settings.clone(),
+            cell: cell.clone(),
+            record,
+        };
+        let text = serde_json::to_string_pretty(&kept)? + "\n";
+        replace(&self.directory.join(cell.file(round)), &text)?;
+        Ok(kept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn every_cell_has_a_file_of_its_own() {
+        let workloads = ["gups".to_owned(), "zipf".to_owned()];
+        let cells = all(
+            &workloads,
+            &[1 << 27, 1 << 28],
+            &[System::None, System::Nomad],
+        );
+        let rounds = [1, 2].into_iter();
+        let mut files: Vec<String> = rounds
+            .flat_map(|round| cells.iter().map(move |cell| cell.file(round)))
+            .collect();
+        assert_eq!(files.len(), 16);
+        assert_eq!(files[0], "gups-128MiB-none.json");
+        files.sort();
+        files.dedup();
+        assert_eq!(files.len(), 16);
+    }
+
+    #[test]
+    fn only_runs_of_the_same_settings_are_taken_again() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines/cxl-2tier.toml");
+        let machine = Machine::load(&path).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let kernel = Kernel {
+            image: PathBuf::new(),
+            modules: PathBuf::new(),
+        };
+        let mut bench = Bench {
+            machine: &machine,
+            kernel: &kernel,
+            program: PathBuf::new(),
+            tools: PathBuf::new(),
+            settings: Settings {
+                machine: machine.name.clone(),
+                sized_for: 1 << 26,
+                seconds: 10,
+                seed: 1,
+            },
+            directory: directory.path().to_owned(),
+        };
+        let cell = all(&["gups".to_owned()], &[1 << 28], &[System::Nomad]).remove(0);
+        assert_eq!(bench.kept(&cell, 1).unwrap(), None);
+        let record = RunRecord::failed("gups", System::Nomad, String::new());
+        let kept = Kept {
+            settings: bench.settings.clone(),
+            cell: cell.clone(),
+            record,
+        };
+        let text = serde_json::to_string(&kept).unwrap();
+        replace(&directory.path().join(cell.file(2)), &text).unwrap();
+        assert_eq!(bench.kept(&cell, 1).unwrap(), None);
+        assert_eq!(bench.kept(&cell, 2).unwrap(), Some(kept));
+        bench.settings.seconds = 20;
+        assert_eq!(bench.kept(&cell, 2).unwrap(), None);
+    }
+
+    #[test]
+    fn of_several_rounds_the_fastest_counts() {
+        let kept = |ops_per_s| Kept {
+            settings: Settings {
+                machine: String::new(),
+                sized_for: 0,
+                seconds: 10,
+                seed: 1,
+            },
+            cell: all(&["gups".to_owned()], &[1 << 28], &[System::None]).remove(0),
+            record: RunRecord {
+                ops_per_s: Some(ops_per_s),
+                failed: None,
+                ..RunRecord::failed("gups", System::None, String::new())
+            },
+        };
+        let merged = merged(vec![kept(1.0), kept(3.0), kept(2.0)]).unwrap();
+        assert_eq!(merged.record.ops_per_s, Some(3.0));
+        let rates = merged.record.repeats.iter().map(|run| run.ops_per_s);
+        assert_eq!(rates.collect::<Vec<_>>(), [Some(1.0), Some(3.0), Some(2.0)]);
+        assert!(super::merged(Vec::new()).is_none());
+    }
+
+    #[test]
+    fn the_fast_node_gets_the_size_asked_for() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines/cxl-2tier.toml");
+        let machine = resized(&Machine::load(&path).unwrap(), 7 << 20);
+        assert_eq!(machine.nodes[0].lab_bytes, Some(7 << 20));
+        assert_ne!(machine.nodes[1].lab_bytes, Some(7 << 20));
+    }
+}

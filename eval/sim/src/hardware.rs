@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The machine as the simulator computes with it: views of nodes by socket, in ns and bytes a ns.
+
+use terrace_core::NodeId;
+use terrace_core::NodeInfo;
+use terrace_core::TierId;
+use terrace_core::Tiers;
+use terrace_machine_spec::machine::Kind;
+use terrace_machine_spec::machine::Machine;
+
+use crate::Setup;
+use crate::SimError;
+
+/// Nodes at most: their number stands in four bits of a page's state, one of which means none.
+pub(crate) const NODES: usize = 15;
+
+/// What a socket sees of a node; ns, and bytes a ns.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct View {
+    pub(crate) distance: u8,
+    pub(crate) read_ns: f64,
+    pub(crate) write_ns: f64,
+    pub(crate) read_bw: f64,
+    pub(crate) write_bw: f64,
+    pub(crate) stream_bw: f64,
+}
+
+impl View {
+    /// A missed line of a visit that writes: what is written is first read, and the program waits for
+    /// whichever takes longer. Giving the line back later takes bandwidth.
+    pub(crate) const fn update_ns(&self) -> f64 {
+        self.read_ns.max(self.write_ns)
+    }
+}
+
+/// A last-level cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CacheSize {
+    pub(crate) sets: usize,
+    pub(crate) ways: usize,
+}
+
+/// The machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Hardware {
+    pub(crate) nodes: usize,
+    /// `[socket][node]`.
+    pub(crate) views: Vec<Vec<View>>,
+    /// Processors of each socket.
+    pub(crate) cpus: Vec<u32>,
+    /// Each socket's cache.
+    pub(crate) cache: Option<CacheSize>,
+    pub(crate) totals: Vec<u64>,
+    /// Whether a node is persistent memory or behind CXL: what the kernel puts into a lower tier.
+    lower: Vec<bool>,
+    home_cpus: Vec<Vec<u32>>,
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "bandwidths are below 2^53 bytes a second"
+)]
+impl Hardware {
+    pub(crate) fn new(setup: &Setup) -> Result<Self, SimError> {
+        let machine: &Machine = &setup.machine;
+        let nodes = machine.nodes.len();
+        if nodes > NODES {
+            return Err(SimError::Limit(format!(
+                "'{}' has {nodes} nodes; the simulator has room for {NODES}",
+                machine.name
+            )));
+        }
+        let lab = match (setup.lab, machine.lab) {
+            (true, None) => return Err(SimError::NoLab(machine.name.clone())),
+            (true, lab) => lab,
+            (false, _) => None,
+        };
+        let scale = setup.costs.memory_scale;
+        let view = |socket, node| {
+            let path = machine.path(socket, node);
+            View {
+                distance: path.distance,
+                read_ns: path.read_ns * scale,
+                write_ns: path.write_ns * scale,
+                read_bw: path.read_bandwidth as f64 / 1e9 / scale,
+                write_bw: path.write_bandwidth as f64 / 1e9 / scale,
+                stream_bw: path.stream_bandwidth as f64 / 1e9 / scale,
+            }
+        };
+        let sockets = 0..machine.sockets.len();
+        let views = sockets
+            .map(|socket| (0..nodes).map(|node| view(socket, node)).collect())
+            .collect();
+        let cpus: Vec<u32> = machine
+            .sockets
+            .iter()
+            .map(|socket| lab.map_or(socket.cpus, |lab| lab.cpus))
+            .collect();
+        let llc = lab.map_or(machine.sockets[0].llc, |lab| lab.llc);
+        let lines = usize::try_from(llc.bytes / u64::from(llc.line.max(1))).unwrap_or(0);
+        let ways = llc.ways.max(1) as usize;
+        let cache = (setup.cache && lines >= ways).then(|| CacheSize {
+            sets: lines / ways,
+            ways,
+        });
+        let mut first = 0;
+        let mut home_cpus = vec![Vec::new(); nodes];
+        for (socket, &count) in cpus.iter().enumerate() {
+            if let Some(home) = machine.home(socket) {
+                home_cpus[home] = (first..first + count).collect();
+            }
+            first += count;
+        }
+        Ok(Self {
+            nodes,
+            views,
+            cpus,
+            cache,
+            totals: sizes(setup, lab.is_some())?,
+            lower: machine
+                .nodes
+                .iter()
+                .map(|node| matches!(node.kind, Kind::Cxl | Kind::Pmem))
+                .collect(),
+            home_cpus,
+        })
+    }
+
+    /// The nodes as a socket's tiers: each read latency is one of its own.
+    pub(crate) fn tiers(&self, socket: usize) -> Tiers {
+        let order = self.by_latency(socket);
+        let mut tier = 0;
+        let mut last = self.views[socket][order[0]].read_ns;
+        let mut tier_of = vec![0; self.nodes];
+        for &node in &order {
+            let ns = self.views[socket][node].read_ns;
+            if ns > last * 1.01 {
+                tier += 1;
+                last = ns;
+            }
+            tier_of[node] = tier;
+        }
+        self.tiers_by(socket, |node| tier_of[node])
+    }
+
+    /// The tiers that the kernel makes: memory of processors above memory behind CXL and persistent
+    /// memory.
+    pub(crate) fn kernel_tiers(&self, socket: usize) -> Tiers {
+        if self.lower.iter().all(|lower| !lower) {
+            return self.tiers(socket);
+        }
+        self.tiers_by(socket, |node| u16::from(self.lower[node]))
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "latencies and MB/s are far below 2^32 and not negative"
+    )]
+    fn tiers_by(&self, socket: usize, tier: impl Fn(usize) -> u16) -> Tiers {
+        let info = |node: usize| {
+            let view = &self.views[socket][node];
+            NodeInfo {
+                id: node_id(node),
+                tier: TierId(tier(node)),
+                capacity_bytes: self.totals[node],
+                cpus: self.home_cpus[node].clone(),
+                read_latency_ns: Some(view.read_ns as u32),
+                write_latency_ns: Some(view.write_ns as u32),
+                read_bandwidth_mbps: Some((view.read_bw * 1e3) as u32),
+            }
+        };
+        Tiers::new((0..self.nodes).map(info).collect())
+    }
+
+    /// Nodes by read latency.
+    pub(crate) fn by_latency(&self, socket: usize) -> Vec<usize> {
+        let views = &self.views[socket];
+        let mut order: Vec<usize> = (0..self.nodes).collect();
+        order.sort_by(|&a, &b| {
+            views[a]
+                .read_ns
+                .total_cmp(&views[b].read_ns)
+                .then(a.cmp(&b))
+        });
+        order
+    }
+
+    /// The kernel's order of fallback: by distance.
+    pub(crate) fn by_distance(&self, socket: usize) -> Vec<usize> {
+        let mut order = self.by_latency(socket);
+        order.sort_by_key(|&node| self.views[socket][node].distance);
+        order
+    }
+
+    /// How long copying `bytes` takes, ns: at the slower of both streams, and at what is left of
+    /// both nodes' bandwidth (`busy`: utilisation by everything else), but a tenth of it always.
+    pub(crate) fn copy_ns(&self, bytes: u64, from: usize, to: usize, busy: [f64; 2]) -> f64 {
+        self.copy_by(1.0, bytes, from, to, busy)
+    }
+
+    /// The same by several threads, each with streams of its own.
+    pub(crate) fn copy_by(
+        &self,
+        threads: f64,
+        bytes: u64,
+        from: usize,
+        to: usize,
+        busy: [f64; 2],
+    ) -> f64 {
+        let best = |f: &dyn Fn(&View) -> f64, node: usize| {
+            self.views
+                .iter()
+                .map(|views| f(&views[node]))
+                .fold(0.0, f64::max)
+        };
+        let left = |busy: f64| (1.0 - busy).max(0.1);
+        let stream = best(&|v| v.stream_bw, from).min(best(&|v| v.stream_bw.min(v.write_bw), to));
+        let shared = (best(&|v| v.read_bw, from) * left(busy[0]))
+            .min(best(&|v| v.write_bw, to) * left(busy[1]));
+        bytes as f64 / (stream * threads).min(shared)
+    }
+}
+
+/// The nodes' sizes, bytes.
+fn sizes(setup: &Setup, lab: bool) -> Result<Vec<u64>, SimError> {
+    let machine = &setup.machine;
+    let named = setup.free.keys().chain(setup.reserved.keys());
+    if let Some(&node) = named.max().filter(|node| **node >= machine.nodes.len()) {
+        return Err(SimError::Node {
+            machine: machine.name.clone(),
+            node,
+            last: machine.nodes.len() - 1,
+        });
+    }
+    let size = |(index, node): (usize, &terrace_machine_spec::machine::Node)| {
+        let bytes = node.lab_bytes.filter(|_| lab).unwrap_or(node.bytes);
+        let wanted = setup.free.get(&index).copied().unwrap_or(bytes);
+        let reserved = setup.reserved.get(&index).copied().unwrap_or(0);
+        if wanted > bytes || reserved > wanted {
+            return Err(SimError::Free {
+                machine: machine.name.clone(),
+                node: index,
+                bytes,
+                free: wanted.max(reserved),
+            });
+        }
+        Ok(wanted)
+    };
+    machine.nodes.iter().enumerate().map(size).collect()
+}
+
+/// As the policy names it.
+pub(crate) fn node_id(node: usize) -> NodeId {
+    NodeId(u16::try_from(node).expect("at most NODES"))
+}

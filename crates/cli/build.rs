@@ -19,7 +19,7 @@ const SOURCES: [&str; 6] = [
     "eval/claims",
 ];
 
-/// Presets, each in a folder of its own below `policy/src`.
+/// Presets, each in a folder of its own below `policy/src/presets`.
 const PRESETS: [&str; 2] = ["nomad", "hemem"];
 
 fn main() -> io::Result<()> {
@@ -47,7 +47,7 @@ fn main() -> io::Result<()> {
 }
 
 fn folder(preset: &str) -> PathBuf {
-    Path::new("../../crates/policy/src").join(preset)
+    Path::new("../../crates/policy/src/presets").join(preset)
 }
 
 /// Names and contents, in the order of the names.
@@ -59,7 +59,7 @@ fn add(hash: &mut Fnv, path: &Path) -> io::Result<()> {
     }
     let entries = fs::read_dir(path)?.map(|entry| Ok(entry?.path()));
     let mut paths = entries.collect::<io::Result<Vec<_>>>()?;
-    if path == Path::new("../../crates/policy/src") {
+    if path == Path::new("../../crates/policy/src/presets") {
         paths.retain(|path| !PRESETS.iter().any(|preset| folder(preset) == *path));
     }
     paths.sort();

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod chunk;
 mod parse;
 mod time;
 mod topology;
@@ -16,6 +17,10 @@ pub use address::PageRef;
 pub use address::PageSize;
 pub use address::Pid;
 pub use address::Range;
+pub use chunk::CHUNK_BYTES;
+pub use chunk::CHUNK_PAGES;
+pub use chunk::ChunkReading;
+pub use chunk::PageBits;
 pub use parse::ParseQuantityError;
 pub use parse::parse_bytes;
 pub use parse::parse_duration;

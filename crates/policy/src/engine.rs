@@ -4,6 +4,7 @@
 //! The machine behind it is a trait with two implementations, Linux (in the supervisor) and the
 //! simulator. Engine, policy and statistics are the same objects in both.
 
+use terrace_core::ChunkReading;
 use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::PageRef;
@@ -26,6 +27,10 @@ pub trait Machine {
     fn reclaim_shadows(&mut self, now: Nanos, bytes: u64, reason: Reason);
     /// Arms hint faults.
     fn scan(&mut self, now: Nanos, scope: ScanScope, period: Nanos);
+    /// Reads accessed bits in passes, told by [`Engine::accessed`]. Whether it can.
+    fn read_accessed(&mut self, _now: Nanos, _shortest: Nanos, _pass: Nanos) -> bool {
+        false
+    }
     /// Starts an inventory of the fast nodes, told by [`Event::Resident`].
     fn inventory(&mut self, now: Nanos);
     /// Reads and clears accessed bits, told by [`Event::Probed`]. Whether it can.
@@ -116,6 +121,14 @@ impl Engine {
         self.policy.observe(now, event);
     }
 
+    /// Takes in one reading of accessed bits.
+    pub fn accessed(&mut self, now: Nanos, reading: &ChunkReading<'_>) {
+        self.stats.chunk_readings += 1;
+        if !self.paused {
+            self.policy.accessed(now, reading);
+        }
+    }
+
     /// A migration ended.
     pub fn ended(
         &mut self,
@@ -159,6 +172,9 @@ impl Engine {
                     machine.reclaim_shadows(now, bytes, reason);
                 }
                 Action::Scan { scope, period } => machine.scan(now, scope, period),
+                Action::ReadAccessed { shortest, pass } => {
+                    machine.read_accessed(now, shortest, pass);
+                }
                 Action::Inventory => machine.inventory(now),
                 Action::Probe { node, pages } => {
                     machine.probe(now, node, pages);

@@ -8,6 +8,7 @@ use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::NodeMemory;
 use terrace_core::PageRef;
+use terrace_core::PageSize;
 use terrace_core::Pid;
 use terrace_core::Range;
 
@@ -101,6 +102,15 @@ pub enum Event {
         /// Whether it was accessed since its bit was cleared before.
         accessed: bool,
     },
+    /// Migrations took processor time: the mover's, whoever asked for them.
+    Moved {
+        /// How many base pages' worth of memory was moved.
+        pages: u32,
+        /// The size of the pages.
+        size: PageSize,
+        /// Processor time of all of them together.
+        busy: Nanos,
+    },
     /// A node's memory, sampled.
     Memory {
         /// The node.
@@ -178,6 +188,8 @@ pub enum Reason {
     Hot,
     /// Stored to often enough (HeMem 3.3).
     WriteHeavy,
+    /// What it saves where it goes is more than what the move costs.
+    Pays,
     /// Of a program with priority (HeMem 5.2.2).
     Priority,
 }
@@ -216,6 +228,14 @@ pub enum Action {
         scope: ScanScope,
         /// How long one pass over a process shall take.
         period: Nanos,
+    },
+    /// Read the accessed bits of every page of both tiers in passes, one after the other, until told
+    /// otherwise. Whoever reads may make passes longer to stay within its budget.
+    ReadAccessed {
+        /// The first rung: how long after the clearing the first reading is.
+        shortest: Nanos,
+        /// The last rung, and so how long a pass takes.
+        pass: Nanos,
     },
     /// Tell by [`Event::Resident`] what is on the fast nodes.
     Inventory,

@@ -9,20 +9,19 @@
 //! * [`engine`]: drives a policy over a machine, the same in supervisor and simulator; [`stats`].
 //! * [`event`]: what a policy sees and what it gives.
 //! * [`pages`]: dense metadata, 8 bytes a page.
-//! * [`none`], [`nomad`], [`hemem`]: the policies. [`by_name`] makes one from its preset name,
+//! * [`presets`]: the policies. [`by_name`] makes one from its preset name,
 //!   [`with_settings`] with parameters ([`settings`]).
 #![forbid(unsafe_code)]
 
 pub mod engine;
 pub mod event;
 pub mod goes;
-pub mod hemem;
-pub mod nomad;
-pub mod none;
 pub mod pages;
+pub mod presets;
 pub mod settings;
 pub mod stats;
 
+use terrace_core::ChunkReading;
 use terrace_core::Nanos;
 use terrace_core::Tiers;
 use thiserror::Error;
@@ -50,6 +49,9 @@ pub enum Evidence {
     HintFaults,
     /// Samples, and mappings as they come ([`Event::Mapped`]).
     Samples,
+    /// Accessed bits of all pages, which it asks for by [`Action::ReadAccessed`] and takes in by
+    /// [`Policy::accessed`].
+    AccessedBits,
 }
 
 /// What decides.
@@ -62,6 +64,8 @@ pub trait Policy: std::fmt::Debug + Send {
     }
     /// Takes in one event. `now` never goes back.
     fn observe(&mut self, now: Nanos, event: &Event);
+    /// Takes in one reading of accessed bits, where it asked for them. `now` never goes back.
+    fn accessed(&mut self, _now: Nanos, _reading: &ChunkReading<'_>) {}
     /// The time has come that [`Policy::next_deadline`] gave, or passed it.
     fn tick(&mut self, now: Nanos);
     /// The next thing to do, until there is none.
@@ -117,8 +121,14 @@ pub fn with_settings(
         return Err(PolicyError::OneTier(name.to_owned()));
     }
     Ok(match name {
-        "nomad" => Box::new(nomad::Nomad::new(settings::nomad(settings)?, tiers.clone())),
-        "hemem" => Box::new(hemem::Hemem::new(hemem::Params::read(settings)?, tiers)),
-        _ => Box::new(none::None),
+        "nomad" => Box::new(presets::nomad::Nomad::new(
+            settings::nomad(settings)?,
+            tiers.clone(),
+        )),
+        "hemem" => Box::new(presets::hemem::Hemem::new(
+            presets::hemem::Params::read(settings)?,
+            tiers,
+        )),
+        _ => Box::new(presets::none::None),
     })
 }

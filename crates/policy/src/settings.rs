@@ -12,7 +12,7 @@ use terrace_core::parse_bytes;
 use terrace_core::parse_duration;
 use thiserror::Error;
 
-use crate::nomad;
+use crate::presets::nomad;
 
 /// Why a setting was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

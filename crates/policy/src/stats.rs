@@ -27,6 +27,8 @@ pub struct Stats {
     pub samples: u64,
     /// Samples that were lost: a full buffer, a throttled counter.
     pub samples_lost: u64,
+    /// Readings of 512 pages' accessed bits that showed something new, or ended a pass.
+    pub chunk_readings: u64,
     /// Migrations ordered by the policy.
     pub ordered: u64,
     /// Pages moved to a faster tier.
@@ -92,6 +94,7 @@ impl Default for Stats {
             hint_faults_lost: 0,
             samples: 0,
             samples_lost: 0,
+            chunk_readings: 0,
             ordered: 0,
             promoted_pages: 0,
             promoted_bytes: 0,

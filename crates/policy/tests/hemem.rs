@@ -26,8 +26,8 @@ use terrace_policy::Event;
 use terrace_policy::Migration;
 use terrace_policy::Policy;
 use terrace_policy::Reason;
-use terrace_policy::hemem::Hemem;
-use terrace_policy::hemem::Params;
+use terrace_policy::presets::hemem::Hemem;
+use terrace_policy::presets::hemem::Params;
 
 const FAST_PAGES: u64 = 64;
 const PAGES: u64 = 192;

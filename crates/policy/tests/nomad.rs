@@ -25,8 +25,8 @@ use terrace_policy::Migration;
 use terrace_policy::Policy;
 use terrace_policy::ScanScope;
 use terrace_policy::Verdict;
-use terrace_policy::nomad::Nomad;
-use terrace_policy::nomad::Params;
+use terrace_policy::presets::nomad::Nomad;
+use terrace_policy::presets::nomad::Params;
 
 const FAST: NodeId = NodeId(0);
 const SLOW: NodeId = NodeId(1);

@@ -76,7 +76,8 @@ impl FromStr for Choice {
 #[must_use]
 pub fn candidates(evidence: Evidence, asked: &[Choice]) -> Option<Vec<Choice>> {
     let all: &[Choice] = match evidence {
-        Evidence::Nothing => &[],
+        // Nobody reads accessed bits yet.
+        Evidence::Nothing | Evidence::AccessedBits => &[],
         Evidence::HintFaults => &[Choice::HintFaults],
         Evidence::Samples => &[Choice::Pmu, Choice::EmulatedPmu, Choice::HintFaults],
     };

@@ -7,8 +7,8 @@ use terrace_policy::Goes;
 use terrace_policy::Policy;
 use terrace_policy::SettingError;
 use terrace_policy::Settings;
-use terrace_policy::hemem;
-use terrace_policy::nomad;
+use terrace_policy::presets::hemem;
+use terrace_policy::presets::nomad;
 use terrace_policy::settings;
 
 use crate::Setup;
@@ -101,7 +101,7 @@ pub(crate) fn make(setup: &Setup, hardware: &Hardware, space: &Space) -> Result<
         return Err(SimError::OneTier(name.to_owned()));
     }
     let mut params = Params::new(setup);
-    let none = || Box::new(terrace_policy::none::None) as Box<dyn Policy>;
+    let none = || Box::new(terrace_policy::presets::none::None) as Box<dyn Policy>;
     check_priorities(setup)?;
     let mut sample_period = None;
     let (policy, tiers, movement, placement) = match name {

@@ -18,7 +18,7 @@ use terrace_policy::Event;
 use terrace_policy::Migration;
 use terrace_policy::Policy;
 use terrace_policy::Verdict;
-use terrace_policy::hemem::Hemem;
+use terrace_policy::presets::hemem::Hemem;
 
 pub(crate) const FAST: NodeId = NodeId(0);
 pub(crate) const SLOW: NodeId = NodeId(1);

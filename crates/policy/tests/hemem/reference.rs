@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use terrace_core::Nanos;
 use terrace_core::NodeMemory;
 use terrace_policy::Verdict;
-use terrace_policy::hemem::Params;
+use terrace_policy::presets::hemem::Params;
 
 use crate::machine::PAGE;
 

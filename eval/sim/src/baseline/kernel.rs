@@ -437,6 +437,7 @@ impl Policy for Kernel {
             }
             Event::Sampled { .. }
             | Event::Mapped { .. }
+            | Event::Moved { .. }
             | Event::Priority { .. }
             | Event::ShadowLost { .. }
             | Event::Unmapped { .. }

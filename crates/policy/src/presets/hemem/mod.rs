@@ -382,6 +382,7 @@ impl Policy for Hemem {
             Event::HintFault { .. }
             | Event::Armed { .. }
             | Event::Probed { .. }
+            | Event::Moved { .. }
             | Event::ShadowLost { .. } => {}
         }
     }

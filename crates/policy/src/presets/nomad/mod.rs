@@ -315,6 +315,7 @@ impl Policy for Nomad {
             Event::Probed { .. }
             | Event::Sampled { .. }
             | Event::Mapped { .. }
+            | Event::Moved { .. }
             | Event::Priority { .. } => {}
             Event::Memory { node, memory } => self.memory(node, memory),
         }

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The policies, each in a folder of its own.
+
+pub mod hemem;
+pub mod nomad;
+pub mod none;

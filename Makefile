@@ -4,7 +4,10 @@ CARGO ?= cargo
 LAB := target/release/terrace-lab
 MACHINE ?= machines/cxl-2tier.toml
 
-.PHONY: all setup build kernel demo bench test claims claims-doc validate criterion lint clean
+# What builds and runs on any Linux without clang, QEMU or root.
+PURE := core policy proto machine-spec workload sim claims chart
+
+.PHONY: all setup build kernel demo bench test test-quick claims claims-doc validate criterion lint clean
 all: build
 
 setup:
@@ -32,6 +35,10 @@ bench: build kernel
 test: build kernel
 	@scripts/test
 
+# Unit and property tests of what is pure: the daily round.
+test-quick:
+	$(CARGO) test --release $(addprefix -p terrace-,$(PURE))
+
 # The papers' claims in the simulator; fails when one that is marked held does not hold.
 claims: setup
 	$(CARGO) build --release -p terrace-cli
@@ -53,7 +60,7 @@ criterion: setup
 
 lint: setup
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 	$(CARGO) run -q -p xtask -- check-deps
 
 clean:

@@ -136,13 +136,19 @@ impl Uffd {
 
     /// Takes a range out again; lifts its protection and wakes who waits on it.
     ///
+    /// The kernel wakes before it takes the mapping's own lock, under which faults are taken (seen on
+    /// 6.18): a thread that lies down in between would sleep for ever. Once the call is over nobody
+    /// can lie down any more, so the range is woken once more.
+    ///
     /// # Errors
     ///
     /// `EINVAL` where nothing is mapped.
     pub fn unregister(&self, start: u64, len: u64) -> Result<(), Errno> {
         let mut arg = abi::uffdio_range { start, len };
         // SAFETY: as for `register`.
-        unsafe { ioctl::ioctl(self, ioctl::Updater::<UNREGISTER, _>::new(&mut arg)) }
+        unsafe { ioctl::ioctl(self, ioctl::Updater::<UNREGISTER, _>::new(&mut arg)) }?;
+        self.wake(start, len);
+        Ok(())
     }
 
     /// Wakes the threads that wait for a page of the range.

@@ -97,7 +97,9 @@ impl Team {
             }));
         self.bell.fetch_add(1, Ordering::Release);
         let _ = futex::wake(&self.bell, futex::Flags::PRIVATE, i32::MAX.unsigned_abs());
-        while self.do_one() {}
+        // Its own parts only: the lock it may hold is one that another's part may wait for, as that copies
+        // from the program's memory, and who reads that may have to wait for this very page.
+        while self.do_one_of(|part| Arc::ptr_eq(&part.progress, &progress)) {}
         loop {
             let left = progress.left.load(Ordering::Acquire);
             if left == 0 {
@@ -107,9 +109,14 @@ impl Team {
         }
     }
 
-    /// Takes a part and does it; `false` where there is none.
-    fn do_one(&self) -> bool {
-        let Some(part) = self.parts.lock().pop_front() else {
+    /// Takes the first part that is one of those and does it; `false` where there is none.
+    fn do_one_of(&self, those: impl Fn(&Part) -> bool) -> bool {
+        let taken = {
+            let mut parts = self.parts.lock();
+            let at = parts.iter().position(those);
+            at.and_then(|at| parts.remove(at))
+        };
+        let Some(part) = taken else {
             return false;
         };
         let progress = part.progress;
@@ -135,7 +142,7 @@ impl Team {
             if stopping.load(Ordering::Acquire) {
                 break;
             }
-            if !self.do_one() {
+            if !self.do_one_of(|_| true) {
                 let _ = futex::wait(&self.bell, futex::Flags::PRIVATE, seen, None);
             }
         }
@@ -213,6 +220,32 @@ mod tests {
             stopping.store(true, Ordering::Release);
             team.dismiss();
         });
+    }
+
+    #[test]
+    fn a_worker_takes_its_own_parts_only() {
+        let team = Team::default();
+        // A helper there is only by count: nobody takes the other worker's part.
+        team.helpers.store(1, Ordering::Release);
+        let others = Arc::new(Progress {
+            left: AtomicU32::new(1),
+            well: AtomicBool::new(true),
+        });
+        let (mut from, mut to) = (Vec::new(), Vec::new());
+        let (from, to) = (aligned(&mut from), aligned(&mut to));
+        let (work, len) = (Work::CopyIn, 4096);
+        let piece = Piece { from, to, len };
+        let progress = Arc::clone(&others);
+        let part = Part {
+            work,
+            piece,
+            progress,
+        };
+        team.parts.lock().push_back(part);
+        // SAFETY: both buffers are this test's and of that length.
+        assert!(unsafe { team.run(Work::CopyIn, from, to, LEN as u64) });
+        assert_eq!(others.left.load(Ordering::Acquire), 1, "another's part");
+        assert_eq!(team.parts.lock().len(), 1);
     }
 
     #[test]

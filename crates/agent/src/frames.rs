@@ -328,10 +328,12 @@ impl Frames {
             self.trash_uffd
                 .move_pages(to, addr, size.bytes(), DONT_WAKE)
         };
+        // A call that ends short may have moved the page all the same (see `relocate.rs`): that place
+        // in the trash is not used again before it is emptied.
+        sized.trashed += size.bytes();
         // A slot whose page does not move away is lost with it: an address and, until the
-        // program ends, a page. We know of no cause.
+        // program ends, a page.
         if moved.is_ok_and(|moved| moved.stop.is_none()) {
-            sized.trashed += size.bytes();
             self.give_empty(size, addr);
         }
     }

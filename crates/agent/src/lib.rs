@@ -39,6 +39,7 @@ mod memory;
 mod mover;
 mod pages;
 mod ranges;
+mod relocate;
 mod report;
 mod scratch;
 mod staging;

@@ -6,7 +6,6 @@
 
 use rustix::io::Errno;
 use terrace_proto::Outcome;
-use terrace_sys::uffd::DONT_WAKE;
 use terrace_sys::uffd::Protected;
 use terrace_sys::uffd::Stop;
 
@@ -15,6 +14,7 @@ use crate::agent::State;
 use crate::clock;
 use crate::item::Item;
 use crate::pages::Stage;
+use crate::relocate::relocate;
 
 /// What became of one page that was to move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl Agent {
                     .sum::<u64>();
             // SAFETY: one side is a frame or slot of ours that nothing refers to, the other a
             // page of the program, whose bytes stay what they are.
-            let moved = unsafe { self.uffd.move_pages(dst, src, run * bytes, DONT_WAKE) };
+            let moved = unsafe { relocate(&self.uffd, &self.pagemap, (dst, src), run * bytes) };
             let (count, stop) = match moved {
                 Ok(moved) => (moved.bytes / bytes, moved.stop.map(PageMove::Stopped)),
                 Err(errno) => (0, Some(PageMove::Failed(errno))),
@@ -100,9 +100,10 @@ impl Agent {
             let Some((addr, true)) = current(state, item) else {
                 return PutBack::Dropped;
             };
-            let (dst, src, len) = (addr + done, from + done, end - done);
+            let (route, len) = ((addr + done, from + done), end - done);
             // SAFETY: the frame is ours and nothing refers to it; the page's address is empty.
-            let stop = match unsafe { self.uffd.move_pages(dst, src, len, DONT_WAKE) } {
+            let moved = unsafe { relocate(&self.uffd, &self.pagemap, route, len) };
+            let stop = match moved {
                 Ok(moved) => {
                     done += moved.bytes;
                     moved.stop
@@ -168,12 +169,10 @@ impl Agent {
             if done == 0 {
                 item.since = clock::now();
             }
+            let (route, len) = ((slot + done, addr + done), bytes - done);
             // SAFETY: the slot is ours and empty from `done` on; the page's bytes stay what they
             // are.
-            let moved = unsafe {
-                self.uffd
-                    .move_pages(slot + done, addr + done, bytes - done, DONT_WAKE)
-            };
+            let moved = unsafe { relocate(&self.uffd, &self.pagemap, route, len) };
             let (count, stop) = match moved {
                 Ok(moved) => (moved.bytes, moved.stop),
                 Err(errno) => {

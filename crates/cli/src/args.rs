@@ -61,9 +61,9 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct PolicyArgs {
-    /// Preset: none, nomad, hemem.
-    #[arg(long, default_value = "nomad")]
-    pub(crate) policy: String,
+    /// Preset: none, nomad, hemem [default: nomad, moved from outside the program].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) policy: Option<String>,
     /// A parameter of the preset, such as hot_read_threshold=8 (may be repeated).
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) param: Vec<String>,
@@ -104,13 +104,44 @@ pub(crate) struct PolicyArgs {
     pub(crate) json: bool,
 }
 
+/// Who moves pages (docs/movers.md).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Mover {
+    /// As the policy's mechanism needs.
+    Auto,
+    /// `move_pages`, from outside.
+    MovePages,
+    /// The agent, in the program.
+    Agent,
+}
+
+impl PolicyArgs {
+    /// The preset's name: the one asked for, or the default.
+    pub(crate) fn preset(&self) -> &str {
+        self.policy.as_deref().unwrap_or("nomad")
+    }
+}
+
+impl RunArgs {
+    /// Whether the agent is preloaded. By default nothing is put into the program's process.
+    pub(crate) fn agent(&self) -> bool {
+        match self.mover {
+            Mover::Auto => matches!(self.policy.policy.as_deref(), Some("nomad" | "hemem")),
+            Mover::MovePages => false,
+            Mover::Agent => true,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) policy: PolicyArgs,
-    /// Do not preload the agent: migrate by move_pages only.
-    #[arg(long)]
-    pub(crate) no_agent: bool,
+    /// Who moves pages: the kernel, from outside the program (move-pages), or an agent that is
+    /// preloaded into it, for transactions and shadows (agent). auto: the agent where --policy asks
+    /// for a preset whose mechanism it is (nomad, hemem), else nothing is put into the program.
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    pub(crate) mover: Mover,
     /// Copy workers in the program.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) copy_workers: u32,

@@ -88,7 +88,7 @@ fn agent(found: Result<PathBuf, ProgramError>) -> Finding {
         Err(error) => (
             State::Missing,
             vec![error.to_string()],
-            "terrace run starts nothing but with --no-agent, which moves pages by move_pages",
+            "presets that need the agent (--policy nomad, hemem) start only with --mover move-pages",
             "put libterrace.so beside terrace, or into ../lib/terrace from there",
         ),
     };
@@ -178,7 +178,7 @@ mod tests {
             finding.found[0].contains("/opt/bin/libterrace.so"),
             "{finding:?}"
         );
-        assert!(finding.follows.contains("--no-agent"));
+        assert!(finding.follows.contains("--mover move-pages"));
         assert_eq!(agent(Ok(place)).state, State::Ok);
     }
 }

@@ -53,13 +53,13 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<u8> {
         "transaction" => Commit::Transaction,
         "wait" => Commit::Wait,
         // HeMem's writers wait (3.4 of its paper).
-        "auto" if args.policy.policy == "hemem" => Commit::Wait,
+        "auto" if args.policy.preset() == "hemem" => Commit::Wait,
         _ => Commit::Copy,
     };
     let waits = commit == Commit::Wait;
     let stats = Stats::of(&args.policy);
     let options = Options {
-        agent: !args.no_agent,
+        agent: args.agent(),
         copy_workers: args.copy_workers,
         batch_pages: args.batch_pages,
         commit,
@@ -123,13 +123,13 @@ pub(crate) fn attach(args: &AttachArgs) -> anyhow::Result<u8> {
 }
 
 fn with_policy(args: &PolicyArgs, target: Target) -> Result<Options, PolicyError> {
-    let settings = Settings::parse(&args.policy, &args.param)?;
+    let settings = Settings::parse(args.preset(), &args.param)?;
     let sample_period = match args.sample_period {
         None => sample_period(&settings)?,
         given => given,
     };
     Ok(Options {
-        policy: args.policy.clone(),
+        policy: args.preset().to_owned(),
         settings,
         trackers: args.tracker.clone(),
         sample_period,

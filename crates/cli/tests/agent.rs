@@ -13,7 +13,9 @@ fn under_terrace(program: &[&str]) -> Output {
     let mut command = Command::cargo_bin("terrace").expect("built by cargo");
     let agent = assert_cmd::cargo::cargo_bin("terrace").with_file_name("libterrace.so");
     assert!(agent.is_file(), "{} is not built", agent.display());
-    command.env("TERRACE_RUN_DIR", dir.path()).arg("run");
+    command
+        .env("TERRACE_RUN_DIR", dir.path())
+        .args(["run", "--mover", "agent"]);
     if Path::new("/sys/devices/system/node/node1").exists() {
         command.args(["--", program[0]]);
     } else {
@@ -88,4 +90,22 @@ fn the_agent_prints_nothing_and_leaves_no_descriptor() {
         &["sh", "-c", "ls /proc/self/fd"],
         &String::from_utf8_lossy(&plain.stdout),
     );
+}
+
+#[test]
+fn by_default_nothing_is_put_into_the_program() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut command = Command::cargo_bin("terrace").expect("built by cargo");
+    command.env("TERRACE_RUN_DIR", dir.path()).arg("run");
+    if !Path::new("/sys/devices/system/node/node1").exists() {
+        command.args(["--fast", "64M"]);
+    }
+    let look = "env | grep -c -i -E 'terrace_agent|ld_preload'; grep -c libterrace /proc/self/maps; \
+                ls /proc/self/task | wc -l";
+    let output = command
+        .env_remove("LD_PRELOAD")
+        .args(["--", "sh", "-c", look])
+        .output()
+        .expect("runs");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "0\n0\n1\n");
 }

@@ -66,7 +66,7 @@ fn no_command_is_a_usage_error() {
 fn exit_codes_are_the_programs_or_the_shells() {
     let dir = tempfile::tempdir().expect("a directory");
     let run = |program: &[&str]| {
-        let mut args = vec!["run", "--policy", "none", "--no-agent", "--"];
+        let mut args = vec!["run", "--policy", "none", "--mover=move-pages", "--"];
         args.extend(program);
         terrace(dir.path())
             .args(&args)
@@ -87,7 +87,7 @@ fn exit_codes_are_the_programs_or_the_shells() {
             "run",
             "--policy",
             "none",
-            "--no-agent",
+            "--mover=move-pages",
             "--",
             "no-such-program",
         ],
@@ -114,7 +114,7 @@ fn on_one_node_only_a_split_in_name_runs_and_says_so() {
         return;
     }
     let dir = tempfile::tempdir().expect("a directory");
-    let error = fails(dir.path(), &["run", "--no-agent", "--", "true"], 2);
+    let error = fails(dir.path(), &["run", "--mover=move-pages", "--", "true"], 2);
     assert!(
         error.contains("this machine has one memory node"),
         "{error}"
@@ -125,7 +125,7 @@ fn on_one_node_only_a_split_in_name_runs_and_says_so() {
             "run",
             "--fast",
             "256M",
-            "--no-agent",
+            "--mover=move-pages",
             "--",
             "sh",
             "-c",
@@ -151,7 +151,7 @@ fn a_stats_file_that_cannot_be_written_stops_the_run_before_it_starts() {
         "run",
         "--policy",
         "none",
-        "--no-agent",
+        "--mover=move-pages",
         "--stats=/no/such/dir/x",
         "--",
         "touch",
@@ -172,7 +172,7 @@ fn statistics_are_json_with_closed_books() {
             "run",
             "--policy",
             "none",
-            "--no-agent",
+            "--mover=move-pages",
             &stats,
             "--",
             "true",
@@ -184,7 +184,7 @@ fn statistics_are_json_with_closed_books() {
         "run",
         "--policy",
         "none",
-        "--no-agent",
+        "--mover=move-pages",
         "--json",
         "--",
         "true",
@@ -221,7 +221,7 @@ fn status_pause_and_resume_reach_a_running_supervisor() {
             "run",
             "--policy",
             "none",
-            "--no-agent",
+            "--mover=move-pages",
             "--",
             "sleep",
             "300",

@@ -31,7 +31,7 @@ pub enum ProgramError {
         source: io::Error,
     },
     /// The agent is not where it should be.
-    #[error("Agent {} not found; build it (make build) or run with --no-agent", .0.display())]
+    #[error("Agent {} not found; build it (make build) or run with --mover move-pages", .0.display())]
     NoAgent(PathBuf),
 }
 

@@ -140,7 +140,7 @@ fn a_run_promotes_and_puts_everything_back() {
     let out = guest(&format!(
         "echo 1 > /proc/sys/kernel/numa_balancing
          cat /sys/kernel/debug/sched/numa_balancing/* > /tmp/before
-         terrace run --stats=/tmp/s -- {SMALL} --seconds 12s > /tmp/out || exit 1
+         terrace run --policy nomad --stats=/tmp/s -- {SMALL} --seconds 12s > /tmp/out || exit 1
          cat /sys/kernel/debug/sched/numa_balancing/* | cmp - /tmp/before || exit 2
          [ $(cat /proc/sys/kernel/numa_balancing) = 1 ] || exit 3
          [ -z \"$(ls /run/terrace | grep -v '^settings')\" ] || exit 4
@@ -246,7 +246,7 @@ fn attach_promotes_a_running_program_by_move_pages() {
 fn without_userfaultfd_pages_go_by_move_pages_and_the_user_is_told() {
     let out = guest(&format!(
         "rm -f /dev/userfaultfd; echo 0 > /proc/sys/vm/unprivileged_userfaultfd
-         terrace run --stats=/tmp/s -- setpriv --bounding-set -sys_ptrace --inh-caps -sys_ptrace \
+         terrace run --policy nomad --stats=/tmp/s -- setpriv --bounding-set -sys_ptrace --inh-caps -sys_ptrace \
            --reuid 65534 --clear-groups {SMALL} --seconds 12s > /tmp/out || exit 1
          cat /tmp/s"
     ))
@@ -288,7 +288,10 @@ fn children_are_followed_unless_told_otherwise() {
     ))
     .good();
     let (followed, alone) = out.split_once("====").expect("both ran");
+    // By default the kernel moves the pages, from outside: nothing is in the program's process.
     assert!(number(followed, "promoted_pages") > 500, "{out}");
+    assert!(number(followed, "ordinary_moves") > 500, "{out}");
+    assert_eq!(number(followed, "tpm_committed"), 0, "{out}");
     assert_eq!(number(alone, "promoted_pages"), 0, "{out}");
 }
 

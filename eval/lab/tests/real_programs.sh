@@ -27,7 +27,7 @@ compare() {
   hog_start
   ( sleep 2; kill "$hog" ) & local killer=$!
   local code=0
-  "$bin/terrace" run --stats="$work/$name.json" -- "$@" > "$work/$name.tiered" || code=$?
+  "$bin/terrace" run --policy nomad --stats="$work/$name.json" -- "$@" > "$work/$name.tiered" || code=$?
   wait "$killer" 2>/dev/null || true; hog_stop
   local n; n=$(/usr/bin/python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["stats"]["promoted_pages"])' "$work/$name.json")
   promoted=$((promoted + n))
@@ -86,7 +86,7 @@ PY
 hog=""
 plain=$(redis_round env)
 hog_start
-tiered=$(redis_round "$bin/terrace" run --stats="$work/redis.json" --)
+tiered=$(redis_round "$bin/terrace" run --policy nomad --stats="$work/redis.json" --)
 hog_stop
 n=$(/usr/bin/python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["stats"]["promoted_pages"])' "$work/redis.json")
 promoted=$((promoted + n))

@@ -19,6 +19,7 @@ use terrace_proto::Outcome;
 use terrace_sys::self_memory;
 use terrace_sys::self_memory::PIECES_MAX;
 use terrace_sys::self_memory::Piece;
+use terrace_sys::uffd::Protected;
 
 use crate::agent::Agent;
 use crate::agent::State;
@@ -28,6 +29,8 @@ use crate::team::Work;
 
 /// Bytes that are out of place at the same time at most (but always one page).
 const COMMIT_BYTES: u64 = 64 << 10;
+/// Changes of mappings that are waited out before a page is left for later.
+const PROOFS: u32 = 8;
 
 impl Agent {
     /// Runs a batch of pages of one size; afterwards each item has an outcome.
@@ -115,7 +118,26 @@ impl Agent {
         item.id = Some(id);
         // An old shadow is of the node the page is on no more.
         self.drop_shadows(state, start, end);
-        Ok(())
+        self.prove(state, item)
+    }
+
+    /// Sees that the page's mapping really is registered, by lifting a protection that it does not have.
+    /// The record may be out of date: `shmat` with `SHM_REMAP` replaces a mapping and tells nobody.
+    /// A page that was moved out of one that is not registered could not be brought in again.
+    fn prove(&self, state: &mut State, item: &mut Item) -> Result<(), Outcome> {
+        for _ in 0..PROOFS {
+            match self.uffd.write_protect(item.addr, item.bytes(), false) {
+                Ok(Protected::Done) => return Ok(()),
+                Ok(Protected::Again) => self.drain_and_yield(state),
+                // The next order for a page of it finds out what is there and registers that.
+                Ok(Protected::NotThere) | Err(_) => {
+                    state.ranges.unmap(item.addr, item.end());
+                    break;
+                }
+            }
+        }
+        item.id.take().and_then(|id| state.pages.end(id));
+        Err(Outcome::Busy)
     }
 
     /// Copies every page to its frame; a page that cannot be read is aborted.

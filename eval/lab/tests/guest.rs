@@ -371,6 +371,20 @@ for line in open('/proc/self/numa_maps'):
         print(name, f.get('N0', 0), f.get('N1', 0), flush=True)
 ";
 
+/// What is hostile to a library in its process is managed by default as if nobody were there.
+#[test]
+#[ignore = "boots the emulated machine"]
+fn hostile_programs_end_as_plain() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/hazards");
+    let out = guest(&format!("LIMIT=180 {} terrace run --", script.display())).good();
+    println!("{out}");
+    assert!(out.contains("\n0 failed"), "{out}");
+    // They start on the slow node; all or most of the pages of some were promoted while they ran.
+    let placed = out.split("[pages: ").skip(1);
+    let fast = placed.filter_map(|after| after.split(' ').next()?.parse::<u64>().ok());
+    assert!(fast.sum::<u64>() > 1_000, "{out}");
+}
+
 /// HeMem 5.2.2: the fast node is taken when a program with priority comes, and all of it goes there.
 #[test]
 #[ignore = "boots the emulated machine"]

@@ -110,7 +110,10 @@ pub(crate) struct Driver<'a> {
 pub(crate) fn run(options: &DriveOptions) -> anyhow::Result<()> {
     let listener = Listener::bind(&options.socket).context("Cannot listen")?;
     println!("LISTENING");
-    let link = Link::accept(&listener, options)?;
+    let link = Link::accept(&listener, options.welcome())?;
+    if !link.can_transact() {
+        bail!("The agent has no transactions: errno {}", link.hello.errno);
+    }
     println!("CONNECTED {}", link.hello.features);
     let nodes = mempolicy::allowed_nodes()?;
     let (Some(fast), Some(slow)) = (nodes.first().copied(), nodes.last().copied()) else {

@@ -66,7 +66,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
     let socket = dir.path().join("socket");
     let own = std::env::current_exe()?;
-    let agent = find_agent(options, &own)?;
+    let agent = find_agent(options.agent.as_deref())?;
     let mut driver = Role::start(&mut drive_command(&own, options, &socket))?;
     expect(&mut driver, "LISTENING")?;
     let mut victim = Role::start(&mut victim_command(&own, options, &socket, &agent))?;
@@ -132,8 +132,10 @@ fn expect(role: &mut Role, what: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn find_agent(options: &Options, own: &Path) -> anyhow::Result<PathBuf> {
-    if let Some(path) = &options.agent {
+/// The library: where it was named, else beside this program.
+pub(crate) fn find_agent(named: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    if let Some(path) = named {
         return path
             .canonicalize()
             .with_context(|| format!("No agent library at {}", path.display()));

@@ -5,7 +5,6 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::Context;
-use anyhow::bail;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
@@ -22,8 +21,6 @@ use terrace_sys::shm::SharedFile;
 use terrace_sys::unix_channel::Channel;
 use terrace_sys::unix_channel::Listener;
 
-use crate::options::DriveOptions;
-
 const RECORDS: usize = 4096;
 
 /// A connected agent.
@@ -38,8 +35,8 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Waits for an agent and greets it.
-    pub(crate) fn accept(listener: &Listener, options: &DriveOptions) -> anyhow::Result<Self> {
+    /// Waits for an agent and greets it; the rings' size is ours to say.
+    pub(crate) fn accept(listener: &Listener, welcome: Welcome) -> anyhow::Result<Self> {
         let socket = listener.accept().context("Accepting the agent failed")?;
         socket.set_timeout(Duration::from_secs(10))?;
         let mut wire = [0; HELLO_BYTES];
@@ -52,19 +49,12 @@ impl Link {
         let (to_agent, from_agent) = (EventFd::new()?, EventFd::new()?);
         let welcome = Welcome {
             ring_bytes: ring_bytes as u64,
-            copy_workers: options.workers,
-            batch_pages: options.batch,
-            commit: options.commit(),
-            copy_threads: options.copy_threads,
-            streaming: options.streaming,
+            ..welcome
         };
         socket.send(
             &welcome.encode(),
             &[file.as_fd(), to_agent.as_fd(), from_agent.as_fd()],
         )?;
-        if hello.features & terrace_proto::features::TRANSACTIONS == 0 {
-            bail!("The agent has no transactions: errno {}", hello.errno);
-        }
         Ok(Self {
             hello,
             socket,
@@ -73,6 +63,21 @@ impl Link {
             to_agent,
             from_agent,
         })
+    }
+
+    /// Whether the agent can move pages; else `hello.errno` says why not.
+    pub(crate) const fn can_transact(&self) -> bool {
+        self.hello.features & terrace_proto::features::TRANSACTIONS != 0
+    }
+
+    /// Whether the process is still there.
+    pub(crate) fn is_there(&self) -> anyhow::Result<bool> {
+        let mut fds = [PollFd::from_borrowed_fd(
+            self.socket.as_fd(),
+            PollFlags::RDHUP,
+        )];
+        rustix::event::poll(&mut fds, Some(&Timespec::default()))?;
+        Ok(fds[0].revents().is_empty())
     }
 
     fn ring(&self, second: bool) -> Ring<'_> {

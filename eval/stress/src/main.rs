@@ -11,6 +11,7 @@ mod driver;
 mod judge;
 mod link;
 mod options;
+mod storm;
 mod victim;
 
 use std::process::ExitCode;
@@ -22,13 +23,18 @@ use crate::options::Role;
 
 fn main() -> ExitCode {
     let result = match Cli::parse().role {
+        Role::Storm(options) => return ended(storm::run(&options)),
         Role::Words(options) => judge::run(&options),
         Role::Drive(options) => driver::run(&options),
         Role::Victim(options) => victim::run(&options),
         Role::Leave => victim::leave(),
     };
+    ended(result.map(|()| ExitCode::SUCCESS))
+}
+
+fn ended(result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("terrace-stress: {error:#}");
             ExitCode::FAILURE

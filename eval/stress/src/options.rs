@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command line, and the addresses that driver and victim agree on.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Parser;
@@ -10,6 +11,7 @@ use serde::Deserialize;
 use serde::Serialize;
 use terrace_core::PageSize;
 use terrace_proto::Commit;
+use terrace_proto::Welcome;
 
 /// First byte of the area whose words only grow.
 pub(crate) const WORDS_BASE: u64 = 0x10_0000_0000;
@@ -32,6 +34,8 @@ pub(crate) struct Cli {
 pub(crate) enum Role {
     /// Threads read and write words that only grow, and check every one.
     Words(Options),
+    /// Moves the pages of any program about while it runs, in the supervisor's place.
+    Storm(StormOptions),
     /// The supervisor's side (started by `words`).
     #[command(hide = true)]
     Drive(DriveOptions),
@@ -112,6 +116,40 @@ pub(crate) struct Options {
 }
 
 #[derive(Debug, Clone, clap::Args)]
+pub(crate) struct StormOptions {
+    /// Size of the pages that are moved.
+    #[arg(long, default_value = "4k")]
+    pub(crate) page_size: PageArg,
+    /// When pages are copied: copy (base pages in their commit), transaction, wait.
+    #[arg(long, default_value = "copy", value_parser = commit)]
+    pub(crate) commit: Commit,
+    /// Orders a second.
+    #[arg(long, default_value_t = 4000.0)]
+    pub(crate) rate: f64,
+    /// Share of the orders that are demotions, 0 to 1.
+    #[arg(long, default_value_t = 0.0)]
+    pub(crate) demote: f64,
+    /// Write the counts there, as JSON, instead of to standard error.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+    /// The agent library (default: libterrace.so beside this program).
+    #[arg(long)]
+    pub(crate) agent: Option<PathBuf>,
+    /// The program and its arguments.
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+fn commit(name: &str) -> Result<Commit, String> {
+    match name {
+        "copy" => Ok(Commit::Copy),
+        "transaction" => Ok(Commit::Transaction),
+        "wait" => Ok(Commit::Wait),
+        _ => Err("give copy, transaction or wait".to_owned()),
+    }
+}
+
+#[derive(Debug, Clone, clap::Args)]
 pub(crate) struct DriveOptions {
     #[arg(long)]
     pub(crate) socket: PathBuf,
@@ -147,7 +185,18 @@ pub(crate) struct DriveOptions {
 }
 
 impl DriveOptions {
-    pub(crate) const fn commit(&self) -> Commit {
+    pub(crate) const fn welcome(&self) -> Welcome {
+        Welcome {
+            ring_bytes: 0,
+            copy_workers: self.workers,
+            batch_pages: self.batch,
+            commit: self.commit(),
+            copy_threads: self.copy_threads,
+            streaming: self.streaming,
+        }
+    }
+
+    const fn commit(&self) -> Commit {
         if self.writers_wait {
             Commit::Wait
         } else if self.copy_in_commit {

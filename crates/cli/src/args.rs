@@ -61,7 +61,7 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct PolicyArgs {
-    /// Preset: none, nomad, hemem.
+    /// Preset: none, nomad, hemem, adaptive.
     #[arg(long, default_value = "nomad")]
     pub(crate) policy: String,
     /// A parameter of the preset, such as hot_read_threshold=8 (may be repeated).

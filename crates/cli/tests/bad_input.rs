@@ -37,7 +37,7 @@ fn an_unknown_policy_is_named_with_the_known_ones() {
     let error = fails(dir.path(), &["run", "--policy", "nimad", "--", "true"], 2);
     assert_eq!(
         error,
-        "terrace: Unknown policy 'nimad'; there are: none, nomad, hemem\n"
+        "terrace: Unknown policy 'nimad'; there are: none, nomad, hemem, adaptive\n"
     );
 }
 

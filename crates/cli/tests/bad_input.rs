@@ -37,8 +37,20 @@ fn an_unknown_policy_is_named_with_the_known_ones() {
     let error = fails(dir.path(), &["run", "--policy", "nimad", "--", "true"], 2);
     assert_eq!(
         error,
-        "terrace: Unknown policy 'nimad'; there are: none, nomad, hemem\n"
+        "terrace: Unknown policy 'nimad'; there are: none, nomad, hemem, adaptive\n"
     );
+}
+
+#[test]
+fn a_policy_that_this_machine_has_no_evidence_for_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut args = vec!["run", "--policy", "adaptive"];
+    if one_node() {
+        args.extend(["--fast", "64M"]);
+    }
+    args.extend(["--", "true"]);
+    let error = fails(dir.path(), &args, 2);
+    assert!(error.contains("only the simulator reads"), "{error}");
 }
 
 #[test]

@@ -77,7 +77,7 @@ pub trait Policy: std::fmt::Debug + Send {
 }
 
 /// The presets there are.
-pub const NAMES: [&str; 3] = ["none", "nomad", "hemem"];
+pub const NAMES: [&str; 4] = ["none", "nomad", "hemem", "adaptive"];
 
 /// Why no policy was made.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -128,6 +128,10 @@ pub fn with_settings(
         "hemem" => Box::new(presets::hemem::Hemem::new(
             presets::hemem::Params::read(settings)?,
             tiers,
+        )),
+        "adaptive" => Box::new(presets::adaptive::Adaptive::new(
+            presets::adaptive::Params::read(settings)?,
+            tiers.clone(),
         )),
         _ => Box::new(presets::none::None),
     })

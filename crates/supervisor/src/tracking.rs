@@ -76,8 +76,9 @@ impl FromStr for Choice {
 #[must_use]
 pub fn candidates(evidence: Evidence, asked: &[Choice]) -> Option<Vec<Choice>> {
     let all: &[Choice] = match evidence {
-        // Nobody reads accessed bits yet.
-        Evidence::Nothing | Evidence::AccessedBits => &[],
+        Evidence::Nothing => &[],
+        // Only the simulator reads them.
+        Evidence::AccessedBits => return None,
         Evidence::HintFaults => &[Choice::HintFaults],
         Evidence::Samples => &[Choice::Pmu, Choice::EmulatedPmu, Choice::HintFaults],
     };

@@ -33,6 +33,10 @@ pub struct Costs {
     pub pmu_rate_max: f64,
     /// Reading and clearing one accessed bit.
     pub probe_ns: f64,
+    /// Clearing one accessed bit in a pass over whole page tables.
+    pub accessed_clear_ns: f64,
+    /// Reading one in such a pass.
+    pub accessed_read_ns: f64,
     /// Who starts a TLB shootdown waits so long, if any other processor must hear of it, and ...
     pub shootdown_base_ns: f64,
     /// ... so much more for each of those; the interrupted one loses as much.

@@ -274,6 +274,7 @@ impl<'a> Run<'a> {
             .min(deadline)
             .min(self.world.movers_next())
             .min(self.world.scan_next())
+            .min(self.world.reading_next())
             .min(self.clock.next(&self.world))
             .max(self.world.now);
         let reached = self.clock.advance(&mut self.world, &mut self.engine, due);
@@ -285,6 +286,10 @@ impl<'a> Run<'a> {
         }
         if self.world.scan_next() <= now {
             self.world.scan_step(&mut self.engine);
+        }
+        if self.world.reading_next() <= now {
+            self.world
+                .reading_step(&mut self.engine, self.clock.as_mut());
         }
         self.clock.sync(&mut self.world);
         if now >= self.memory_due {

@@ -20,6 +20,7 @@
 //! No clock, no thread, no file.
 #![forbid(unsafe_code)]
 
+mod accessed;
 mod baseline;
 mod beside;
 mod cache;

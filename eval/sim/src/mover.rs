@@ -119,6 +119,7 @@ impl World {
                 verdict,
                 way,
                 inaccessible: None,
+                busy: None,
             });
         };
         let (Some(unit), Some(to)) = (unit_of(self, page), node_of(self, migration.target()))
@@ -163,6 +164,7 @@ impl World {
             verdict,
             way: Way::Ordinary,
             inaccessible,
+            busy: None,
         };
         let program = self.program(order.unit);
         if !self.memory.take(to, bytes, Depth::Min) {
@@ -342,6 +344,9 @@ impl World {
             verdict,
             way,
             inaccessible,
+            busy: (self.reader.is_some() && way == Way::Ordinary)
+                .then_some(inaccessible)
+                .flatten(),
         });
     }
 

@@ -120,6 +120,7 @@ impl World {
             verdict,
             way: Way::Transaction,
             inaccessible: blocked,
+            busy: None,
         });
     }
 

@@ -7,6 +7,7 @@ use terrace_policy::Goes;
 use terrace_policy::Policy;
 use terrace_policy::SettingError;
 use terrace_policy::Settings;
+use terrace_policy::presets::adaptive;
 use terrace_policy::presets::hemem;
 use terrace_policy::presets::nomad;
 use terrace_policy::settings;
@@ -25,6 +26,7 @@ pub const SYSTEMS: &[&str] = &[
     "none",
     "nomad",
     "hemem",
+    "adaptive",
     "random",
     "oracle",
     "autonuma",
@@ -79,6 +81,10 @@ const ORDINARY: Movement = Movement {
     supervised: false,
     pace: Pace::Even,
 };
+const SUPERVISED: Movement = Movement {
+    supervised: true,
+    ..ORDINARY
+};
 const IN_FAULT: Movement = Movement {
     transactions: false,
     synchronous: true,
@@ -122,12 +128,16 @@ pub(crate) fn make(setup: &Setup, hardware: &Hardware, space: &Space) -> Result<
                     threads: own.copy_threads,
                     dma: params.switch("dma", false)?,
                 }),
-                supervised: true,
-                ..ORDINARY
+                ..SUPERVISED
             };
             sample_period = Some(own.sample_period);
             let policy = Box::new(hemem::Hemem::new(own, &tiers)) as Box<dyn Policy>;
             (policy, tiers, movement, Placement::Normal)
+        }
+        "adaptive" => {
+            let own = adaptive::Params::read(&mut params.0)?;
+            let policy = Box::new(adaptive::Adaptive::new(own, tiers.clone())) as Box<dyn Policy>;
+            (policy, tiers, SUPERVISED, Placement::Normal)
         }
         "random" => {
             let policy = baseline::random::Random::new(&mut params, &tiers, space, setup.seed)?;

@@ -21,6 +21,7 @@ use terrace_policy::Way;
 
 use crate::Costs;
 use crate::Setup;
+use crate::accessed::Reader;
 use crate::beside::Beside;
 use crate::hardware::Hardware;
 use crate::hardware::NODES;
@@ -157,6 +158,8 @@ pub(crate) struct End {
     pub(crate) verdict: Verdict,
     pub(crate) way: Way,
     pub(crate) inaccessible: Option<f64>,
+    /// Processor time of the mover, where it is told ([`Event::Moved`]).
+    pub(crate) busy: Option<f64>,
 }
 
 /// How a system moves pages.
@@ -196,6 +199,8 @@ pub(crate) struct World {
     pub(crate) workers: Workers,
     pub(crate) protected: Option<Protected>,
     pub(crate) sampling: Option<Sampling>,
+    /// The reader of accessed bits, where they are read.
+    pub(crate) reader: Option<Reader>,
     pub(crate) scanners: Vec<Scanner>,
     pub(crate) scope: Option<ScanScope>,
     /// By program: thread time to be paid, ns.
@@ -300,6 +305,7 @@ impl World {
             workers: Workers::new(programs),
             protected: movement.protected.map(Protected::new),
             sampling: None,
+            reader: None,
             scanners: vec![Scanner::OFF; programs],
             scope: None,
             debt: vec![0.0; programs],
@@ -464,6 +470,11 @@ impl World {
                 engine.stats_mut().inaccessible(Nanos(round(ns)));
             }
             let now = Nanos(self.now.max(end.at));
+            if let Some(ns) = end.busy {
+                let pages = u32::try_from(end.page.size.base_pages()).unwrap_or(u32::MAX);
+                let (size, busy) = (end.page.size, Nanos(round(ns)));
+                engine.observe(now, &Event::Moved { pages, size, busy });
+            }
             engine.ended(now, end.page, end.migration, end.verdict, end.way);
         }
     }
@@ -658,6 +669,11 @@ impl terrace_policy::Machine for World {
 
     fn scan(&mut self, now: Nanos, scope: ScanScope, period: Nanos) {
         self.start_scan(now.0, scope, period.0);
+    }
+
+    fn read_accessed(&mut self, _now: Nanos, shortest: Nanos, pass: Nanos) -> bool {
+        self.start_reading(shortest.0, pass.0);
+        true
     }
 
     fn inventory(&mut self, _now: Nanos) {

@@ -73,7 +73,7 @@ pub(crate) struct SimArgs {
     pub(crate) common: CommonArgs,
     #[command(flatten)]
     pub(crate) play: PlayArgs,
-    /// Preset or baseline: none, nomad, hemem, random, oracle, autonuma, kernel-tiering, tpp, memory-mode.
+    /// Preset or baseline: none, nomad, hemem, adaptive, random, oracle, autonuma, kernel-tiering, tpp, memory-mode.
     #[arg(long, value_name = "NAME", default_value = "nomad")]
     pub(crate) policy: String,
     /// A parameter of the policy, e.g. hysteresis=2 or scan_period_min=500ms.

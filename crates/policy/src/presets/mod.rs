@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The policies, each in a folder of its own.
 
+pub mod adaptive;
 pub mod hemem;
 pub mod nomad;
 pub mod none;

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is kept of the pages: a byte for each one's level, two bits for where it is; dense by 2 MiB.
+//!
+//! A huge page is one entry, page 0 of its chunk. A chunk that two passes did not tell of is gone.
+
+use std::collections::BTreeMap;
+
+use terrace_core::Addr;
+use terrace_core::CHUNK_BYTES;
+use terrace_core::CHUNK_PAGES;
+use terrace_core::PageBits;
+use terrace_core::PageRef;
+use terrace_core::PageSize;
+use terrace_core::Pid;
+use terrace_core::Range;
+
+use super::classes::Level;
+
+/// A process and the number of a chunk of its addresses.
+pub(super) type Key = (Pid, u64);
+
+/// 2 MiB of a process.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    pub(super) levels: Box<[Level; CHUNK_PAGES]>,
+    pub(super) present: PageBits,
+    /// Of those, the ones in the fastest tier.
+    pub(super) fast: PageBits,
+    pub(super) huge: bool,
+    /// The pass that told of it last.
+    pub(super) heard: u32,
+}
+
+impl Chunk {
+    pub(super) fn new(huge: bool) -> Self {
+        Self {
+            levels: Box::new([0; CHUNK_PAGES]),
+            present: PageBits::NONE,
+            fast: PageBits::NONE,
+            huge,
+            heard: 0,
+        }
+    }
+
+    /// The mapping became one huge page, or base pages.
+    pub(super) fn remap(&mut self, huge: bool) {
+        if self.huge == huge {
+            return;
+        }
+        self.huge = huge;
+        let level = if huge {
+            // A visit to any is a visit to all.
+            self.levels.iter().copied().max().unwrap_or(0)
+        } else {
+            self.levels[0]
+        };
+        self.levels.fill(level);
+    }
+
+    pub(super) const fn size(&self) -> PageSize {
+        if self.huge {
+            PageSize::Huge2M
+        } else {
+            PageSize::Base4K
+        }
+    }
+}
+
+/// All pages there are.
+#[derive(Debug, Default)]
+pub(super) struct Chunks {
+    all: BTreeMap<Key, Chunk>,
+}
+
+/// The chunk and the page in it of an address.
+pub(super) const fn split(addr: Addr) -> (u64, usize) {
+    let page = ((addr.0 % CHUNK_BYTES) >> 12) as usize;
+    (addr.0 / CHUNK_BYTES, page)
+}
+
+/// The page of a chunk as others name it.
+pub(super) fn page_of(key: Key, page: usize, size: PageSize) -> PageRef {
+    PageRef {
+        pid: key.0,
+        addr: Addr(key.1 * CHUNK_BYTES + (page as u64) * 4096),
+        size,
+    }
+}
+
+impl Chunks {
+    pub(super) fn get_or_new(&mut self, key: Key, huge: bool) -> &mut Chunk {
+        self.all.entry(key).or_insert_with(|| Chunk::new(huge))
+    }
+
+    pub(super) fn get(&self, key: Key) -> Option<&Chunk> {
+        self.all.get(&key)
+    }
+
+    /// The chunk of a page and its number there, if it is known in that size.
+    pub(super) fn find(&mut self, page: PageRef) -> Option<(&mut Chunk, usize)> {
+        let (number, index) = split(page.addr);
+        let chunk = self.all.get_mut(&(page.pid, number))?;
+        (chunk.size() == page.size && chunk.present.get(index)).then_some((chunk, index))
+    }
+
+    /// Whether the page is in memory, in that size, and in fast memory or not.
+    pub(super) fn is(&mut self, page: PageRef, fast: bool) -> bool {
+        self.find(page)
+            .is_some_and(|(chunk, index)| chunk.fast.get(index) == fast)
+    }
+
+    /// The page has moved.
+    pub(super) fn moved(&mut self, page: PageRef, fast: bool) {
+        if let Some((chunk, index)) = self.find(page) {
+            let mut one = PageBits::NONE;
+            one.set(index);
+            chunk.fast = if fast {
+                chunk.fast.or(&one)
+            } else {
+                chunk.fast.without(&one)
+            };
+        }
+    }
+
+    /// The page is not there any more.
+    pub(super) fn lost(&mut self, page: PageRef) {
+        if let Some((chunk, index)) = self.find(page) {
+            let mut one = PageBits::NONE;
+            one.set(index);
+            chunk.present = chunk.present.without(&one);
+            chunk.fast = chunk.fast.without(&one);
+            chunk.levels[index] = 0;
+        }
+    }
+
+    /// The process gave these addresses back.
+    pub(super) fn unmapped(&mut self, pid: Pid, range: Range) {
+        if range.bytes() == 0 {
+            return;
+        }
+        let (first, last) = (range.start.0 / CHUNK_BYTES, (range.end.0 - 1) / CHUNK_BYTES);
+        let keys: Vec<Key> = self
+            .all
+            .range((pid, first)..=(pid, last))
+            .map(|(key, _)| *key)
+            .collect();
+        for key in keys {
+            let pages = if self.all[&key].huge { 1 } else { CHUNK_PAGES };
+            for index in 0..pages {
+                let page = page_of(key, index, self.all[&key].size());
+                if range.contains(page.addr) {
+                    self.lost(page);
+                }
+            }
+            if self.all[&key].present.is_empty() {
+                self.all.remove(&key);
+            }
+        }
+    }
+
+    /// The process is gone.
+    pub(super) fn gone(&mut self, pid: Pid) {
+        self.all.retain(|(of, _), _| *of != pid);
+    }
+
+    /// Drops what was not told of since before the pass before this one.
+    pub(super) fn expire(&mut self, pass: u32) {
+        self.all
+            .retain(|_, chunk| pass.wrapping_sub(chunk.heard) <= 2);
+    }
+
+    /// All, from that key on and round to it again.
+    pub(super) fn from(&self, start: Key) -> impl Iterator<Item = (Key, &Chunk)> {
+        let behind = self.all.range(start..).chain(self.all.range(..start));
+        behind.map(|(key, chunk)| (*key, chunk))
+    }
+
+    /// Bytes this takes, about.
+    pub(super) fn bytes(&self) -> u64 {
+        self.all.len() as u64 * (CHUNK_PAGES + size_of::<Chunk>() + size_of::<Key>()) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PID: Pid = Pid(3);
+
+    #[test]
+    fn pages_come_move_and_go() {
+        let mut chunks = Chunks::default();
+        let chunk = chunks.get_or_new((PID, 5), false);
+        chunk.present = PageBits::ALL;
+        let page = page_of((PID, 5), 7, PageSize::Base4K);
+        assert_eq!(split(page.addr), (5, 7));
+        assert!(chunks.is(page, false));
+        chunks.moved(page, true);
+        assert!(chunks.is(page, true) && !chunks.is(page, false));
+        let huge = page_of((PID, 5), 0, PageSize::Huge2M);
+        assert!(!chunks.is(huge, false), "not in that size");
+        chunks.unmapped(
+            PID,
+            Range {
+                start: page.addr,
+                end: Addr(page.addr.0 + 4096),
+            },
+        );
+        assert!(!chunks.is(page, true));
+        let all = Range {
+            start: Addr(0),
+            end: Addr(u64::MAX),
+        };
+        chunks.unmapped(PID, all);
+        assert_eq!(chunks.bytes(), 0);
+    }
+
+    #[test]
+    fn a_chunk_that_is_not_told_of_is_forgotten() {
+        let mut chunks = Chunks::default();
+        chunks.get_or_new((PID, 1), false).heard = 4;
+        chunks.expire(6);
+        assert!(chunks.bytes() > 0);
+        chunks.expire(7);
+        assert_eq!(chunks.bytes(), 0);
+    }
+
+    #[test]
+    fn a_huge_page_is_as_hot_as_its_hottest_part() {
+        let mut chunk = Chunk::new(false);
+        chunk.levels[9] = 80;
+        chunk.remap(true);
+        assert_eq!(chunk.levels[0], 80);
+        chunk.remap(false);
+        assert_eq!(chunk.levels[500], 80);
+    }
+}

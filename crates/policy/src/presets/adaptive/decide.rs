@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The end of a pass: the counts become values, the values a plan.
+//!
+//! What was planned and not yet ordered is dropped; a new plan says better what is worth it now.
+
+use std::collections::BTreeMap;
+
+use terrace_core::Nanos;
+use terrace_core::PageSize;
+use terrace_core::Pid;
+
+use super::Adaptive;
+use super::classes::CLASSES;
+use super::pace::Shown;
+use super::select;
+use super::select::Census;
+use super::select::Group;
+use super::value;
+use super::whole_ns;
+use crate::event::Action;
+
+/// Bits a page by which a pass must be worse predicted than usual to be a new phase: a page's class is
+/// then half an octave further off than usual.
+const ALARM_BITS: f64 = 0.5;
+/// No second alarm within so long.
+const ALARM_AGAIN: Nanos = Nanos::from_millis(30_000);
+
+const SIZES: [PageSize; 2] = [PageSize::Base4K, PageSize::Huge2M];
+
+fn census() -> Box<Census> {
+    Box::new([[[0; CLASSES]; 2]; 2])
+}
+
+impl Adaptive {
+    /// Ends the pass.
+    pub(super) fn decide(&mut self, now: Nanos) {
+        self.plan_at = Nanos::MAX;
+        self.plan_by = Nanos::MAX;
+        self.counters.passes += 1;
+        self.pass = self.pass.wrapping_add(1);
+        self.chunks.expire(self.pass);
+        let surprised = self.learn_pass(now);
+        let counts = self.count();
+        let shown = self.plan(&counts, surprised);
+        let before = self.pace;
+        self.pace.next(shown, &self.params);
+        if (self.pace.pass, self.pace.shortest) != (before.pass, before.shortest) {
+            self.asks.push_back(Action::ReadAccessed {
+                shortest: self.pace.shortest,
+                pass: self.pace.pass,
+            });
+        }
+        self.first = 0;
+    }
+
+    fn learn_pass(&mut self, now: Nanos) -> bool {
+        let keep = 1.0 - f64::from(self.params.forget_1024) / 1024.0;
+        let horizon = self.params.horizon.as_secs_f64();
+        // Transitions of a pass of another length are others, and those between two lengths are of neither.
+        let changed = (self.pass_s / self.pass_s_before - 1.0).abs() > 0.1;
+        self.pass_s_before = self.pass_s;
+        let mut any = false;
+        for process in self.processes.values_mut() {
+            if !std::mem::take(&mut process.complete) {
+                continue;
+            }
+            let again = |at: Nanos| now.0.saturating_sub(at.0) < ALARM_AGAIN.0;
+            let alarm = if changed || process.surprised.is_some_and(again) {
+                f64::INFINITY
+            } else {
+                ALARM_BITS
+            };
+            if process.transitions.end_pass(keep, alarm) {
+                process.surprised = Some(now);
+                self.counters.surprises += 1;
+                any = true;
+            }
+            if changed {
+                process.transitions.forget();
+            }
+            let (m, r) = (process.transitions.matrix(), process.transitions.rates());
+            process.values = value::values(&m, &r, self.pass_s, horizon, self.saved_ns);
+        }
+        any
+    }
+
+    fn count(&self) -> BTreeMap<Pid, Box<Census>> {
+        let mut counts: BTreeMap<Pid, Box<Census>> = BTreeMap::new();
+        for (key, chunk) in self.chunks.from(self.cursor) {
+            select::count(chunk, counts.entry(key.0).or_insert_with(census));
+        }
+        counts
+    }
+
+    /// Groups of one side, in the order of [`Self::spread`].
+    #[expect(clippy::cast_precision_loss, reason = "base pages of a page")]
+    fn groups(&self, counts: &BTreeMap<Pid, Box<Census>>, fast: usize) -> Vec<Group> {
+        let mut groups = Vec::with_capacity(counts.len() * SIZES.len() * CLASSES);
+        for (pid, census) in counts {
+            let values = self.processes.get(pid).map(|process| &process.values);
+            for (size, sides) in SIZES.into_iter().zip(census.iter()) {
+                let each = size.base_pages() as f64;
+                let cost = self.costs.of(size) / each;
+                for (class, pages) in sides[fast].iter().enumerate() {
+                    groups.push(Group {
+                        pages: *pages,
+                        value: values.map_or(0.0, |values| values[class] / each),
+                        cost,
+                    });
+                }
+            }
+        }
+        groups
+    }
+
+    fn plan(&mut self, counts: &BTreeMap<Pid, Box<Census>>, surprised: bool) -> Shown {
+        let (slow, fast) = (self.groups(counts, 0), self.groups(counts, 1));
+        let pages = |bytes: i128| u64::try_from(bytes / 4096).unwrap_or(0);
+        let (room, short) = (pages(self.rooms.spare()), pages(self.rooms.shortage()));
+        let most = self.params.plan_pages as u64;
+        let quotas = select::quotas(&slow, &fast, room, short.min(most), most);
+        self.moves.plan.up.clear();
+        self.moves.plan.down.clear();
+        if quotas.up.iter().chain(&quotas.down).any(|n| *n > 0) {
+            let mut left = spread(counts, &quotas);
+            let plan = &mut self.moves.plan;
+            self.cursor = select::take(&self.chunks, self.cursor, &mut left, plan);
+        }
+        let all = |groups: &[Group]| groups.iter().map(|group| group.pages).sum::<u64>();
+        let on_fast = all(&fast);
+        self.counters.pages = all(&slow) + on_fast;
+        self.counters.value_possible_ns = whole_ns(quotas.gain);
+        self.counters.swaps += quotas.swapped;
+        Shown {
+            gain: quotas.gain,
+            pages: self.counters.pages,
+            fast: on_fast,
+            first: self.first,
+            surprised,
+        }
+    }
+}
+
+/// Quotas by process, size, side and class.
+fn spread(
+    counts: &BTreeMap<Pid, Box<Census>>,
+    quotas: &select::Quotas,
+) -> BTreeMap<Pid, Box<Census>> {
+    let mut left: BTreeMap<Pid, Box<Census>> = BTreeMap::new();
+    let (up, down) = (quotas.up.chunks(CLASSES), quotas.down.chunks(CLASSES));
+    let mut both = up.zip(down);
+    for pid in counts.keys() {
+        let of_process = left.entry(*pid).or_insert_with(census);
+        for sides in of_process.iter_mut() {
+            if let Some((up, down)) = both.next() {
+                sides[0].copy_from_slice(up);
+                sides[1].copy_from_slice(down);
+            }
+        }
+    }
+    left
+}

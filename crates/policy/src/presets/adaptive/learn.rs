@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A reading taken in: who was seen has a new level at once, who was not when the pass ends.
+//!
+//! ```text
+//! exposure = (since + until) / 2 of a page seen between them; the whole pass of one that was not
+//! ```
+
+use terrace_core::ChunkReading;
+use terrace_core::Nanos;
+use terrace_core::PageBits;
+
+use super::Adaptive;
+use super::chunks::Key;
+use super::classes::Seen;
+use super::classes::Steps;
+
+impl Adaptive {
+    /// Takes the pages' new levels in; gives those that were seen now and are not in fast memory.
+    pub(super) fn learn(&mut self, key: Key, reading: &ChunkReading<'_>) -> PageBits {
+        let (since, until) = (reading.since.as_secs_f64(), reading.until.as_secs_f64());
+        if reading.last {
+            self.pass_s = until.max(1e-3);
+        }
+        let pass = self.pass_s;
+        let seen = Seen {
+            seen: true,
+            exposure: f64::midpoint(since.min(until), until).max(1e-6),
+        };
+        let unseen = Seen {
+            seen: false,
+            exposure: until.max(1e-6),
+        };
+        self.steps[0].set(seen, pass);
+        self.steps[1].set(unseen, pass);
+        self.process(key.0);
+        let Some(process) = self.processes.get_mut(&key.0) else {
+            return PageBits::NONE;
+        };
+        let chunk = self.chunks.get_or_new(key, reading.huge);
+        chunk.remap(reading.huge);
+        let whole = whole(reading.huge);
+        chunk.present = reading.present.and(&whole);
+        let on_fast = reading.nodes.iter().filter(|(n, _)| self.rooms.is_fast(*n));
+        chunk.fast = on_fast
+            .fold(PageBits::NONE, |all, (_, pages)| all.or(pages))
+            .and(&chunk.present);
+        chunk.heard = self.pass;
+        process.complete |= reading.last;
+        let fresh = reading.fresh.and(&chunk.present);
+        let mut observe = |pages: PageBits, steps: &Steps, one: Seen| {
+            for page in pages.pages() {
+                let from = chunk.levels[page];
+                let to = steps.of(from);
+                chunk.levels[page] = to;
+                process.transitions.count(from, to, one);
+            }
+        };
+        observe(fresh, &self.steps[0], seen);
+        if reading.last {
+            let missed = chunk.present.without(&reading.accessed);
+            observe(missed, &self.steps[1], unseen);
+        }
+        if reading.since == Nanos::ZERO && !reading.last {
+            self.first += u64::from(fresh.count()) * chunk.size().base_pages();
+        }
+        fresh.without(&chunk.fast)
+    }
+}
+
+const fn whole(huge: bool) -> PageBits {
+    if huge {
+        let mut one = PageBits::NONE;
+        one.set(0);
+        one
+    } else {
+        PageBits::ALL
+    }
+}

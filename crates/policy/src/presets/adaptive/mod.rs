@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The default: predicts what a page will do by what pages of its class did next.
+//!
+//! Accessed bits of all pages give each a class, its estimated rate; a pass later it is known what
+//! class it is in then. These transitions, counted per process, say what a class is worth in fast
+//! memory, and a page moves if that is more than the moves are measured to cost. There is no
+//! threshold on heat: regression to the mean, scans and uniform access are all in the counts.
+//! `docs/adaptive.md` has the figures.
+//!
+//! * `classes` (a page's byte), `transitions` (M and r), `value` (V), `costs`, `select` (who changes
+//!   places), `pace` (how often to look); `chunks` and `rooms` hold what is known of pages and memory;
+//!   `learn` takes a reading in, `decide` ends a pass, `moves` carries a plan out; this file ties them together.
+
+mod chunks;
+mod classes;
+mod costs;
+mod decide;
+mod learn;
+mod moves;
+mod pace;
+pub mod params;
+mod rooms;
+mod select;
+mod transitions;
+mod value;
+
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+
+use terrace_core::CHUNK_BYTES;
+use terrace_core::ChunkReading;
+use terrace_core::Nanos;
+use terrace_core::Pid;
+use terrace_core::Tiers;
+
+use crate::Evidence;
+use crate::Policy;
+use crate::event::Action;
+use crate::event::Event;
+use chunks::Chunks;
+use chunks::Key;
+use classes::CLASSES;
+use classes::Seen;
+use classes::Steps;
+use costs::Costs;
+use moves::Moves;
+use pace::Pace;
+pub use params::Params;
+use rooms::Rooms;
+use transitions::Transitions;
+use value::Values;
+
+/// A plan is made so long after the last reading of a pass, in case more come.
+const QUIET: Nanos = Nanos::from_millis(10);
+
+/// What is known of a process.
+#[derive(Debug)]
+struct Process {
+    transitions: Transitions,
+    values: Values,
+    /// It was told what the last reading of a pass showed, and the pass has not been ended.
+    complete: bool,
+    /// When it last did what nobody expected.
+    surprised: Option<Nanos>,
+}
+
+/// Figures of the policy itself.
+#[derive(Debug, Default, Clone, Copy)]
+struct Counters {
+    passes: u64,
+    pages: u64,
+    value_possible_ns: u64,
+    swaps: u64,
+    early: u64,
+    surprises: u64,
+}
+
+/// The policy's state.
+#[derive(Debug)]
+pub struct Adaptive {
+    params: Params,
+    saved_ns: f64,
+    processes: BTreeMap<Pid, Process>,
+    chunks: Chunks,
+    rooms: Rooms,
+    costs: Costs,
+    moves: Moves,
+    pace: Pace,
+    asks: VecDeque<Action>,
+    /// The observation of this reading, and of a pass without a sighting: what they make of levels.
+    steps: [Steps; 2],
+    /// The length of the pass that is read at present, as its readings tell.
+    pass_s: f64,
+    /// The same of the pass before.
+    pass_s_before: f64,
+    pass: u32,
+    /// Fast and other base pages seen at the first reading of this pass.
+    first: u64,
+    /// When to plan, and by when at the latest.
+    plan_at: Nanos,
+    plan_by: Nanos,
+    /// Where the last plan stopped to take pages.
+    cursor: Key,
+    counters: Counters,
+}
+
+impl Adaptive {
+    /// For a machine with these tiers.
+    #[must_use]
+    pub fn new(params: Params, tiers: Tiers) -> Self {
+        let pace = Pace::new(&params);
+        let none = Seen {
+            seen: false,
+            exposure: 1.0,
+        };
+        Self {
+            saved_ns: value::saved_ns(&tiers),
+            processes: BTreeMap::new(),
+            chunks: Chunks::default(),
+            rooms: Rooms::new(tiers, params.reserve),
+            costs: Costs::default(),
+            moves: Moves::new(params.inflight_pages),
+            asks: VecDeque::from([Action::ReadAccessed {
+                shortest: pace.shortest,
+                pass: pace.pass,
+            }]),
+            steps: [Steps::new(none, 1.0), Steps::new(none, 1.0)],
+            pass_s: pace.pass.as_secs_f64(),
+            pass_s_before: pace.pass.as_secs_f64(),
+            pace,
+            pass: 0,
+            first: 0,
+            plan_at: Nanos::MAX,
+            plan_by: Nanos::MAX,
+            cursor: (Pid(0), 0),
+            counters: Counters::default(),
+            params,
+        }
+    }
+
+    fn process(&mut self, pid: Pid) -> &mut Process {
+        let (pass, horizon) = (self.pass_s, self.params.horizon.as_secs_f64());
+        let saved = self.saved_ns;
+        self.processes.entry(pid).or_insert_with(|| {
+            let transitions = Transitions::new();
+            let (m, r) = (transitions.matrix(), transitions.rates());
+            Process {
+                values: value::values(&m, &r, pass, horizon, saved),
+                transitions,
+                complete: false,
+                surprised: None,
+            }
+        })
+    }
+}
+
+impl Policy for Adaptive {
+    fn name(&self) -> &'static str {
+        "adaptive"
+    }
+
+    fn evidence(&self) -> Evidence {
+        Evidence::AccessedBits
+    }
+
+    fn observe(&mut self, now: Nanos, event: &Event) {
+        match *event {
+            Event::Memory { node, memory } => self.rooms.sampled(node, memory),
+            Event::Moved { pages, size, busy } => self.costs.moved(pages, size, busy),
+            Event::Ended {
+                page,
+                migration,
+                verdict,
+            } => self.end_move(page, migration, verdict),
+            Event::Unmapped { pid, range } => self.chunks.unmapped(pid, range),
+            Event::Gone { pid } => {
+                self.chunks.gone(pid);
+                self.processes.remove(&pid);
+            }
+            Event::HintFault { .. }
+            | Event::Armed { .. }
+            | Event::Sampled { .. }
+            | Event::Mapped { .. }
+            | Event::Resident { .. }
+            | Event::ShadowLost { .. }
+            | Event::Priority { .. }
+            | Event::Probed { .. } => {}
+        }
+        let _ = now;
+    }
+
+    fn accessed(&mut self, now: Nanos, reading: &ChunkReading<'_>) {
+        let key = (reading.pid, reading.start.0 / CHUNK_BYTES);
+        let complete = |process: &Process| process.complete;
+        if !reading.last && self.processes.get(&reading.pid).is_some_and(complete) {
+            // The next pass has begun: what it shows first would make those that it shows look better.
+            self.decide(now);
+        }
+        let candidates = self.learn(key, reading);
+        if reading.last {
+            if self.plan_by == Nanos::MAX {
+                self.plan_by = now + Nanos(self.pace.pass.0 / 2);
+            }
+            self.plan_at = (now + QUIET).min(self.plan_by);
+        } else if self.params.early && !candidates.is_empty() {
+            self.promote_early(key, candidates);
+        }
+    }
+
+    fn tick(&mut self, now: Nanos) {
+        if now >= self.plan_at {
+            self.decide(now);
+        }
+    }
+
+    fn poll_action(&mut self) -> Option<Action> {
+        self.asks.pop_front().or_else(|| self.next_move())
+    }
+
+    fn next_deadline(&self) -> Nanos {
+        self.plan_at
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let c = &self.counters;
+        let cost = self.costs.of(terrace_core::PageSize::Base4K);
+        vec![
+            ("passes", c.passes),
+            ("pages", c.pages),
+            ("value_possible_us", c.value_possible_ns / 1_000),
+            ("move_ns", whole_ns(cost)),
+            ("swaps", c.swaps),
+            ("early", c.early),
+            ("rests", self.pace.rests),
+            ("surprises", c.surprises),
+            ("pass_ms", self.pace.pass.0 / 1_000_000),
+            ("shortest_us", self.pace.shortest.0 / 1_000),
+            ("moving", self.moves.under_way()),
+            ("metadata_bytes", self.bytes()),
+        ]
+    }
+}
+
+impl Adaptive {
+    fn bytes(&self) -> u64 {
+        let matrix = CLASSES * CLASSES * (size_of::<f64>() + size_of::<u32>());
+        self.chunks.bytes() + (self.processes.len() * matrix) as u64 + self.moves.bytes()
+    }
+}
+
+/// To whole ns, saturating.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "saturates, and is not negative"
+)]
+const fn whole_ns(ns: f64) -> u64 {
+    ns.max(0.0) as u64
+}

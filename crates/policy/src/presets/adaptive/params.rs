@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The parameters: times, budgets and priors. None of them says how hot a page must be.
+
+use terrace_core::Nanos;
+
+use crate::settings::SettingError;
+use crate::settings::Settings;
+
+/// What can be set.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Params {
+    /// The first pass, and the shortest.
+    pub pass_min: Nanos,
+    /// The longest pass.
+    pub pass_max: Nanos,
+    /// Shortest wait of a pass at first; no pass waits less than a tenth of it.
+    pub shortest: Nanos,
+    /// How far ahead a page's place is worth something: a saving so far away counts 1/e.
+    pub horizon: Nanos,
+    /// Of what was counted, 1/1024 that a pass forgets.
+    pub forget_1024: u32,
+    /// Pages that may be moving at a time.
+    pub inflight_pages: usize,
+    /// Pages that a pass may plan to move, at most.
+    pub plan_pages: usize,
+    /// Bytes of the fast tier that are kept free above its low watermark; 1/1024 of it if not given.
+    pub reserve: Option<u64>,
+    /// Whether pages go up within a pass while there is room.
+    pub early: bool,
+    /// Whether passes change their length.
+    pub pace: bool,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            pass_min: Nanos::from_millis(1_000),
+            pass_max: Nanos::from_millis(60_000),
+            shortest: Nanos::from_millis(1),
+            horizon: Nanos::from_millis(30_000),
+            forget_1024: 100,
+            inflight_pages: 512,
+            plan_pages: 1 << 17,
+            reserve: None,
+            early: true,
+            pace: true,
+        }
+    }
+}
+
+impl Params {
+    /// As written; what is not given has its default.
+    ///
+    /// # Errors
+    ///
+    /// Where a value cannot be.
+    pub fn read(settings: &mut Settings) -> Result<Self, SettingError> {
+        let d = Self::default();
+        let least = Nanos::from_millis(10);
+        let pass_min = settings.time("pass_min", d.pass_min)?.max(least);
+        Ok(Self {
+            pass_min,
+            pass_max: settings.time("pass_max", d.pass_max)?.max(pass_min),
+            shortest: settings.time("shortest", d.shortest)?.max(Nanos(10_000)),
+            horizon: settings.time("horizon", d.horizon)?.max(least),
+            forget_1024: settings.number("forget_1024", d.forget_1024, 0..=1023)?,
+            inflight_pages: settings.number("inflight_pages", d.inflight_pages, 1..=1 << 20)?,
+            plan_pages: settings.number("plan_pages", d.plan_pages, 1..=1 << 24)?,
+            reserve: settings.value("reserve", d.reserve, "a size such as 4MiB", |text| {
+                terrace_core::parse_bytes(text).ok().map(Some)
+            })?,
+            early: settings.switch("early", d.early)?,
+            pace: settings.switch("pace", d.pace)?,
+        })
+    }
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which pages change places: by groups of equal value, never by a sort of all pages.
+//!
+//! A group is all pages of one process, class, size and tier. Per base page, with v the value and c the
+//! cost of a move:
+//!
+//! ```text
+//! up   into room          if  v_p           > c_p
+//! swap p with q           if  v_p - v_q     > c_p + c_q       greatest differences first
+//! ```
+//!
+//! The slow groups are gone through from the greatest v - c, the fast ones from the least v + c, and
+//! give quotas; a walk over the pages then takes as many of each group.
+
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+
+use terrace_core::PageRef;
+use terrace_core::PageSize;
+use terrace_core::Pid;
+
+use super::chunks::Chunk;
+use super::chunks::Chunks;
+use super::chunks::Key;
+use super::chunks::page_of;
+use super::classes::CLASSES;
+use super::classes::class_of;
+
+/// Pages of one value.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Group {
+    /// Base pages.
+    pub(super) pages: u64,
+    /// ns a base page.
+    pub(super) value: f64,
+    /// ns a base page.
+    pub(super) cost: f64,
+}
+
+/// What is to be moved of each group, base pages, and what that gains in all, ns.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Quotas {
+    pub(super) up: Vec<u64>,
+    pub(super) down: Vec<u64>,
+    pub(super) gain: f64,
+    /// Of those that go up, the ones that change places with another.
+    pub(super) swapped: u64,
+}
+
+/// The order of the groups: indexes, the best first.
+fn order(groups: &[Group], key: impl Fn(&Group) -> f64) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..groups.len()).filter(|i| groups[*i].pages > 0).collect();
+    order.sort_by(|a, b| {
+        let by_key = key(&groups[*a]).total_cmp(&key(&groups[*b]));
+        by_key.then(a.cmp(b))
+    });
+    order
+}
+
+/// The quotas: `room` is how many base pages go up without a demotion, `short` how many must go down
+/// whatever that costs, `most` how many may go up.
+pub(super) fn quotas(slow: &[Group], fast: &[Group], room: u64, short: u64, most: u64) -> Quotas {
+    let mut out = Quotas {
+        up: vec![0; slow.len()],
+        down: vec![0; fast.len()],
+        ..Quotas::default()
+    };
+    let best = order(slow, |group| group.cost - group.value);
+    let victims = order(fast, |group| group.value + group.cost);
+    let mut victims = victims.into_iter().peekable();
+    let mut short = short;
+    while let Some(&q) = victims.peek().filter(|_| short > 0) {
+        let taken = (fast[q].pages - out.down[q]).min(short);
+        out.down[q] += taken;
+        short -= taken;
+        if out.down[q] == fast[q].pages {
+            victims.next();
+        }
+    }
+    let (mut room, mut most) = (room, most);
+    #[expect(clippy::cast_precision_loss, reason = "numbers of pages")]
+    for p in best {
+        let net = slow[p].value - slow[p].cost;
+        let mut left = slow[p].pages.min(most);
+        let into_room = if net > 0.0 { left.min(room) } else { 0 };
+        out.up[p] += into_room;
+        out.gain += into_room as f64 * net;
+        room -= into_room;
+        left -= into_room;
+        most -= into_room;
+        while left > 0
+            && let Some(&q) = victims.peek()
+        {
+            let gain = net - (fast[q].value + fast[q].cost);
+            if gain <= 0.0 {
+                return out;
+            }
+            let taken = left.min(fast[q].pages - out.down[q]);
+            out.up[p] += taken;
+            out.down[q] += taken;
+            out.gain += taken as f64 * gain;
+            out.swapped += taken;
+            left -= taken;
+            most -= taken;
+            if out.down[q] == fast[q].pages {
+                victims.next();
+            }
+        }
+    }
+    out
+}
+
+/// Base pages of one process by huge, fast and class.
+pub(super) type Census = [[[u64; CLASSES]; 2]; 2];
+
+/// Counts a chunk's pages.
+pub(super) fn count(chunk: &Chunk, census: &mut Census) {
+    let base_pages = chunk.size().base_pages();
+    let [slow, fast] = &mut census[usize::from(chunk.huge)];
+    for page in chunk.present.pages() {
+        let side = if chunk.fast.get(page) {
+            &mut *fast
+        } else {
+            &mut *slow
+        };
+        side[class_of(chunk.levels[page])] += base_pages;
+    }
+}
+
+/// The lists of what goes where.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub(super) up: VecDeque<PageRef>,
+    pub(super) down: VecDeque<PageRef>,
+}
+
+/// Takes pages from the chunks, beginning at `start`, as long as the quotas of
+/// its process have some left; gives the chunk where it took the last.
+pub(super) fn take(
+    chunks: &Chunks,
+    start: Key,
+    left: &mut BTreeMap<Pid, Box<Census>>,
+    plan: &mut Plan,
+) -> Key {
+    let mut end = start;
+    for (key, chunk) in chunks.from(start) {
+        let Some(census) = left.get_mut(&key.0) else {
+            continue;
+        };
+        let size = chunk.size();
+        let sides = &mut census[usize::from(chunk.huge)];
+        for page in chunk.present.pages() {
+            let fast = chunk.fast.get(page);
+            let quota = &mut sides[usize::from(fast)][class_of(chunk.levels[page])];
+            if *quota > 0 && draw(quota, size, fast) {
+                let list = if fast { &mut plan.down } else { &mut plan.up };
+                list.push_back(page_of(key, page, size));
+                end = key;
+            }
+        }
+    }
+    end
+}
+
+/// Whether a quota has a page of that size left; takes it.
+pub(super) fn draw(quota: &mut u64, size: PageSize, round_up: bool) -> bool {
+    let pages = size.base_pages();
+    if *quota == 0 || !round_up && *quota < pages {
+        return false;
+    }
+    *quota = quota.saturating_sub(pages);
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn page(value: f64) -> Group {
+        Group {
+            pages: 1,
+            value,
+            cost: 2.0,
+        }
+    }
+
+    /// Page by page, each time the pair with the greatest difference.
+    fn slow_way(slow: &[f64], fast: &[f64], room: u64) -> f64 {
+        let (mut slow, mut fast) = (slow.to_vec(), fast.to_vec());
+        slow.sort_by(f64::total_cmp);
+        fast.sort_by(f64::total_cmp);
+        let (mut gain, mut room) = (0.0, room);
+        while let Some(p) = slow.pop() {
+            let (by, used) = if room > 0 {
+                (p - 2.0, true)
+            } else if fast.is_empty() {
+                break;
+            } else {
+                (p - fast.remove(0) - 4.0, false)
+            };
+            if by <= 0.0 {
+                break;
+            }
+            gain += by;
+            room -= u64::from(used);
+        }
+        gain
+    }
+
+    proptest! {
+        #[test]
+        fn groups_gain_what_pairs_gain(
+            slow in prop::collection::vec(0.0_f64..100.0, 0..40),
+            fast in prop::collection::vec(0.0_f64..100.0, 0..40),
+            room in 0_u64..10,
+        ) {
+            let up: Vec<Group> = slow.iter().copied().map(page).collect();
+            let down: Vec<Group> = fast.iter().copied().map(page).collect();
+            let out = quotas(&up, &down, room, 0, u64::MAX);
+            prop_assert!((out.gain - slow_way(&slow, &fast, room)).abs() < 1e-6);
+            let (ups, downs): (u64, u64) = (out.up.iter().sum(), out.down.iter().sum());
+            prop_assert!(ups <= downs + room);
+            prop_assert_eq!(downs, out.swapped);
+            prop_assert!(quotas(&up, &down, room, 0, 3).up.iter().sum::<u64>() <= 3);
+        }
+    }
+
+    #[test]
+    fn what_is_short_goes_down_whatever_it_is_worth() {
+        let out = quotas(&[], &[page(50.0), page(5.0), page(9.0)], 0, 2, 100);
+        assert_eq!(out.down, [0, 1, 1]);
+    }
+
+    #[test]
+    fn a_huge_page_takes_its_whole_quota() {
+        let mut quota = 700;
+        assert!(draw(&mut quota, PageSize::Huge2M, false));
+        assert!(!draw(&mut quota, PageSize::Huge2M, false));
+        assert!(draw(&mut quota, PageSize::Huge2M, true));
+        assert!(!draw(&mut quota, PageSize::Base4K, true));
+    }
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A machine in memory: base pages on a fast and a slow node, read in passes as the contract says,
+//! with accesses that come by a law of each page's own.
+
+use terrace_core::Addr;
+use terrace_core::CHUNK_BYTES;
+use terrace_core::CHUNK_PAGES;
+use terrace_core::ChunkReading;
+use terrace_core::Nanos;
+use terrace_core::NodeId;
+use terrace_core::NodeInfo;
+use terrace_core::NodeMemory;
+use terrace_core::PageBits;
+use terrace_core::PageRef;
+use terrace_core::PageSize;
+use terrace_core::Pid;
+use terrace_core::TierId;
+use terrace_core::Tiers;
+use terrace_policy::Action;
+use terrace_policy::Event;
+use terrace_policy::Migration;
+use terrace_policy::Policy;
+use terrace_policy::Verdict;
+use terrace_policy::presets::adaptive::Adaptive;
+use terrace_policy::presets::adaptive::Params;
+
+pub(crate) const FAST: NodeId = NodeId(0);
+pub(crate) const SLOW: NodeId = NodeId(1);
+pub(crate) const PAGE: u64 = 4096;
+const PID: Pid = Pid(7);
+
+pub(crate) fn tiers(fast_pages: u64) -> Tiers {
+    let node = |id, tier, pages: u64, latency| NodeInfo {
+        id,
+        tier: TierId(tier),
+        capacity_bytes: pages * PAGE,
+        cpus: Vec::new(),
+        read_latency_ns: Some(latency),
+        write_latency_ns: None,
+        read_bandwidth_mbps: None,
+    };
+    Tiers::new(vec![
+        node(FAST, 0, fast_pages, 80),
+        node(SLOW, 1, 1 << 22, 250),
+    ])
+}
+
+/// Numbers that are the same in each run.
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn next(&mut self) -> u64 {
+        // splitmix64
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "53 bits")]
+    pub(crate) fn exponential(&mut self) -> f64 {
+        -(((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64).ln()
+    }
+}
+
+/// See the module.
+pub(crate) struct Machine {
+    pub(crate) policy: Adaptive,
+    pub(crate) fast: Vec<bool>,
+    fast_pages: u64,
+    now: u64,
+    shortest: u64,
+    pass: u64,
+    pub(crate) dice: Dice,
+    /// Orders by pass, and their pages.
+    pub(crate) moves: u64,
+    pub(crate) orders: Vec<(u64, bool)>,
+}
+
+impl Machine {
+    /// With the first pages in fast memory until it is full.
+    pub(crate) fn new(pages: usize, fast_pages: u64) -> Self {
+        let params = Params {
+            reserve: Some(0),
+            ..Params::default()
+        };
+        let full = usize::try_from(fast_pages).expect("few");
+        Self {
+            policy: Adaptive::new(params, tiers(fast_pages)),
+            fast: (0..pages).map(|page| page < full).collect(),
+            fast_pages,
+            now: 0,
+            shortest: 0,
+            pass: 0,
+            dice: Dice(1),
+            moves: 0,
+            orders: Vec::new(),
+        }
+    }
+
+    /// Seconds so far.
+    pub(crate) fn seconds(&self) -> u64 {
+        self.now / 1_000_000_000
+    }
+
+    fn memory(&mut self) {
+        let used = self.fast.iter().filter(|fast| **fast).count() as u64;
+        assert!(used <= self.fast_pages, "more than fits");
+        let sample = |free: u64, total: u64| NodeMemory {
+            free_bytes: free * PAGE,
+            low_bytes: 0,
+            high_bytes: 0,
+            total_bytes: total * PAGE,
+        };
+        let fast = sample(self.fast_pages - used, self.fast_pages);
+        let slow = sample(1 << 22, 1 << 22);
+        for (node, memory) in [(FAST, fast), (SLOW, slow)] {
+            let event = Event::Memory { node, memory };
+            self.policy.observe(Nanos(self.now), &event);
+        }
+    }
+
+    /// Lets the policy act until it wants no more; every order is carried out at once.
+    fn act(&mut self) {
+        if self.policy.next_deadline() <= Nanos(self.now) {
+            self.policy.tick(Nanos(self.now));
+        }
+        loop {
+            let mut ends = Vec::new();
+            while let Some(action) = self.policy.poll_action() {
+                match action {
+                    Action::ReadAccessed { shortest, pass } => {
+                        (self.shortest, self.pass) = (shortest.0, pass.0);
+                    }
+                    Action::Migrate {
+                        page, migration, ..
+                    } => ends.push((page, migration)),
+                    other => panic!("asks for {other:?}"),
+                }
+            }
+            if ends.is_empty() {
+                return;
+            }
+            for (page, migration) in ends {
+                self.carry_out(page, migration);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, page: PageRef, migration: Migration) {
+        let index = usize::try_from(page.addr.0 / PAGE).expect("few");
+        let up = matches!(migration, Migration::Promote { .. });
+        assert_eq!(self.fast[index], !up, "page {index} is there already");
+        self.fast[index] = up;
+        let used = self.fast.iter().filter(|fast| **fast).count() as u64;
+        assert!(used <= self.fast_pages, "no room for page {index}");
+        self.moves += 1;
+        self.orders.push((page.addr.0 / PAGE, up));
+        let now = Nanos(self.now);
+        let moved = Event::Moved {
+            pages: 1,
+            size: PageSize::Base4K,
+            busy: Nanos(5_000),
+        };
+        self.policy.observe(now, &moved);
+        let ended = Event::Ended {
+            page,
+            migration,
+            verdict: Verdict::Moved { shadow: false },
+        };
+        self.policy.observe(now, &ended);
+    }
+
+    /// One pass; `idle` gives each page's time to its next access in s, from what is drawn.
+    pub(crate) fn pass(&mut self, idle: impl Fn(usize, &mut Dice, f64) -> f64) {
+        self.memory();
+        self.act();
+        let start = self.now;
+        let seconds = |ns: u64| Nanos(ns).as_secs_f64();
+        let idle: Vec<f64> = (0..self.fast.len())
+            .map(|page| idle(page, &mut self.dice, seconds(start)))
+            .collect();
+        let mut rungs: Vec<u64> = std::iter::successors(Some(self.shortest), |r| Some(r * 2))
+            .take_while(|rung| *rung < self.pass)
+            .collect();
+        rungs.push(self.pass);
+        let mut since = 0;
+        for until in rungs {
+            self.now = start + until;
+            let last = until == self.pass;
+            for chunk in 0..self.fast.len().div_ceil(CHUNK_PAGES) {
+                self.read(chunk, &idle, since, until, last);
+            }
+            self.memory();
+            self.act();
+            since = until;
+            if last {
+                break;
+            }
+        }
+        // The plan comes a little later, with the next pass under way.
+        let due = self.policy.next_deadline();
+        if due != Nanos::MAX {
+            self.now = self.now.max(due.0);
+            self.act();
+        }
+    }
+
+    fn read(&mut self, chunk: usize, idle: &[f64], since: u64, until: u64, last: bool) {
+        let (mut present, mut accessed) = (PageBits::NONE, PageBits::NONE);
+        let (mut fresh, mut fast) = (PageBits::NONE, PageBits::NONE);
+        let first = chunk * CHUNK_PAGES;
+        let seconds = |ns: u64| Nanos(ns).as_secs_f64();
+        let there = self.fast.iter().zip(idle).skip(first);
+        for (page, (in_fast, idle)) in there.take(CHUNK_PAGES).enumerate() {
+            present.set(page);
+            if *idle < seconds(until) {
+                accessed.set(page);
+                if *idle >= seconds(since) {
+                    fresh.set(page);
+                }
+            }
+            if *in_fast {
+                fast.set(page);
+            }
+        }
+        if fresh.is_empty() && !last {
+            return;
+        }
+        let reading = ChunkReading {
+            pid: PID,
+            start: Addr(chunk as u64 * CHUNK_BYTES),
+            since: Nanos(since),
+            until: Nanos(until),
+            last,
+            huge: false,
+            present,
+            accessed,
+            fresh,
+            nodes: &[(FAST, fast), (SLOW, present.without(&fast))],
+        };
+        self.policy.accessed(Nanos(self.now), &reading);
+    }
+}

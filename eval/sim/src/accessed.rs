@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The simulated reader of accessed bits: a ladder of readings over all pages, pass after pass.
+//!
+//! A pass clears every bit once and reads them after the shortest wait, twice that, and so on up to
+//! the pass's length ([`rungs`]). The next pass begins with the last reading. What it tells is what
+//! [`ChunkReading`] says. Whether a page was touched the clock knows: the exact engine has it from the
+//! visits, the rate engine draws `1 - exp(-visits since the last look)` for pages not yet seen.
+//!
+//! The reader is a thread of the supervisor: a page costs [`crate::Costs::accessed_clear_ns`] a pass
+//! and [`crate::Costs::accessed_read_ns`] a reading; each pass flushes every program's TLBs once.
+//! Pages of 1 GiB are not read: none of them moves.
+
+use terrace_core::Addr;
+use terrace_core::CHUNK_PAGES;
+use terrace_core::ChunkReading;
+use terrace_core::Nanos;
+use terrace_core::NodeId;
+use terrace_core::PageBits;
+use terrace_core::PageSize;
+use terrace_policy::Engine;
+
+use crate::hardware::NODES;
+use crate::hardware::node_id;
+use crate::space::BASE;
+use crate::space::pid;
+use crate::world::By;
+use crate::world::Charge;
+use crate::world::Clock;
+use crate::world::World;
+
+const CHUNK: u32 = 512;
+
+/// Where a pass has come to.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    /// The waits of the pass after this one.
+    asked: (u64, u64),
+    /// When the bits were cleared.
+    cleared: u64,
+    /// Readings of this pass, ns from the clearing.
+    rungs: Vec<u64>,
+    /// How many of them were done.
+    done: usize,
+    /// By unit: seen in this pass.
+    seen: Vec<u64>,
+}
+
+/// The readings of a pass: from the shortest wait on each twice the one before, at last the whole pass.
+fn rungs(shortest: u64, pass: u64) -> Vec<u64> {
+    let (shortest, pass) = (shortest.max(1_000), pass.max(1_000));
+    let waits = std::iter::successors(Some(shortest), |wait| wait.checked_mul(2));
+    // What would come just before the last reading says nothing more than that.
+    let mut rungs: Vec<u64> = waits.take_while(|wait| *wait <= pass / 4 * 3).collect();
+    rungs.push(pass);
+    rungs
+}
+
+/// What one reading of a chunk gathers.
+#[derive(Debug, Default)]
+struct Gathered {
+    present: PageBits,
+    accessed: PageBits,
+    fresh: PageBits,
+    on: [PageBits; NODES],
+}
+
+impl World {
+    /// The policy asked for readings; a pass under way is finished as it was begun.
+    pub(crate) fn start_reading(&mut self, shortest: u64, pass: u64) {
+        match &mut self.reader {
+            Some(reader) => reader.asked = (shortest, pass),
+            None => {
+                let reader = Reader {
+                    asked: (shortest, pass),
+                    cleared: self.now,
+                    rungs: Vec::new(),
+                    done: 0,
+                    seen: vec![0; self.state.len().div_ceil(64)],
+                };
+                self.reader = Some(reader);
+            }
+        }
+    }
+
+    /// When the bits are cleared or read next.
+    pub(crate) fn reading_next(&self) -> u64 {
+        self.reader.as_ref().map_or(u64::MAX, |reader| {
+            let rung = reader.rungs.get(reader.done).copied().unwrap_or(0);
+            reader.cleared + rung
+        })
+    }
+
+    /// Clears or reads all bits; its time has come.
+    pub(crate) fn reading_step(&mut self, engine: &mut Engine, clock: &mut dyn Clock) {
+        let Some(mut reader) = self.reader.take() else {
+            return;
+        };
+        if !reader.rungs.is_empty() {
+            self.read(&mut reader, engine, clock);
+            reader.done += 1;
+        }
+        if reader.done == reader.rungs.len() {
+            self.clear_all(&mut reader, clock);
+        }
+        self.reader = Some(reader);
+        self.pump(engine);
+    }
+
+    fn clear_all(&mut self, reader: &mut Reader, clock: &mut dyn Clock) {
+        reader.cleared = self.now;
+        reader.rungs = rungs(reader.asked.0, reader.asked.1);
+        reader.done = 0;
+        reader.seen.fill(0);
+        for unit in 0..self.space.units() {
+            clock.test_and_clear(self, unit);
+        }
+        let pages = f64::from(self.space.units());
+        self.supervise(pages * self.costs.accessed_clear_ns);
+        for program in 0..self.space.programs() {
+            self.supervise(self.shootdown_ns(program, By::Worker));
+            self.charge_shootdowns(program, By::Worker, Charge::Profiling, 1.0);
+        }
+    }
+
+    fn read(&mut self, reader: &mut Reader, engine: &mut Engine, clock: &mut dyn Clock) {
+        for program in 0..self.space.programs() {
+            for region in self.space.program_regions(program).to_vec() {
+                let (step, huge) = match region.size {
+                    PageSize::Base4K => (CHUNK, false),
+                    PageSize::Huge2M => (1, true),
+                    PageSize::Giant1G => continue,
+                };
+                let end = region.unit + region.count;
+                let mut unit = region.unit;
+                while unit < end {
+                    // Chunks begin at multiples of 2 MiB, regions of base pages need not.
+                    let base = self.space.base_pages(unit).0;
+                    let until = (unit + step - if huge { 0 } else { base % CHUNK }).min(end);
+                    let chunk = (unit..until, base % CHUNK, base / CHUNK);
+                    self.read_chunk(reader, engine, clock, (program, huge), chunk);
+                    unit = until;
+                }
+            }
+        }
+        self.supervise(f64::from(self.space.units()) * self.costs.accessed_read_ns);
+    }
+
+    fn read_chunk(
+        &mut self,
+        reader: &mut Reader,
+        engine: &mut Engine,
+        clock: &mut dyn Clock,
+        (program, huge): (usize, bool),
+        (units, offset, number): (std::ops::Range<u32>, u32, u32),
+    ) {
+        let mut got = Gathered::default();
+        for (index, unit) in units.enumerate() {
+            let page = index + offset as usize;
+            let node = self.node(unit);
+            if node >= NODES {
+                continue;
+            }
+            got.present.set(page);
+            got.on[node].set(page);
+            let (word, bit) = (unit as usize / 64, 1 << (unit % 64));
+            if reader.seen[word] & bit == 0 && clock.test_and_clear(self, unit) {
+                reader.seen[word] |= bit;
+                got.fresh.set(page);
+            }
+            if reader.seen[word] & bit != 0 {
+                got.accessed.set(page);
+            }
+        }
+        let last = reader.done + 1 == reader.rungs.len();
+        if got.present.is_empty() || got.fresh.is_empty() && !last {
+            return;
+        }
+        let on = got.on.iter().enumerate();
+        let nodes: Vec<(NodeId, PageBits)> = on
+            .filter(|(_, pages)| !pages.is_empty())
+            .map(|(node, pages)| (node_id(node), *pages))
+            .collect();
+        let before = reader.done.checked_sub(1).map(|i| reader.rungs[i]);
+        let reading = ChunkReading {
+            pid: pid(program),
+            start: Addr(BASE + u64::from(number) * (CHUNK_PAGES as u64) * 4096),
+            since: Nanos(before.unwrap_or(0)),
+            until: Nanos(reader.rungs[reader.done]),
+            last,
+            huge,
+            present: got.present,
+            accessed: got.accessed,
+            fresh: got.fresh,
+            nodes: &nodes,
+        };
+        engine.accessed(Nanos(self.now), &reading);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rungs;
+
+    #[test]
+    fn a_ladder_doubles_and_ends_with_the_pass() {
+        assert_eq!(
+            rungs(1_000_000, 8_000_000),
+            [1_000_000, 2_000_000, 4_000_000, 8_000_000]
+        );
+        assert_eq!(rungs(1_000_000, 9_000_000).last(), Some(&9_000_000));
+        assert_eq!(rungs(5_000_000, 1_000_000), [1_000_000]);
+        let ladder = rungs(1_000_000, 1_000_000_000);
+        assert!(ladder.windows(2).all(|w| w[0] < w[1]));
+    }
+}

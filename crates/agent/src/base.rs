@@ -71,6 +71,8 @@ impl Agent {
                 item.outcome = Some(why);
             }
         }
+        // Events may have been handled meanwhile, of pages admitted before them too.
+        self.settle_dirty(state, items);
         self.take_slots(state, items);
         self.move_out(state, items);
         self.copy_in(state, items);

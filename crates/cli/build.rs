@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Hashes the sources that a simulation's result depends on: kept results of another simulator are not
 //! this one's (`src/parallel.rs`). `TERRACE_SIMULATION` is of all but the presets' own folders, which
-//! have `TERRACE_PRESET_<NAME>` and which nothing else uses. A change elsewhere in the program leaves kept
-//! results valid.
+//! have hashes of their own, by name, in `TERRACE_PRESETS`, and which nothing else uses. A change
+//! elsewhere in the program leaves kept results valid.
 
 use std::fs;
 use std::io;
@@ -19,8 +19,8 @@ const SOURCES: [&str; 6] = [
     "eval/claims",
 ];
 
-/// Presets, each in a folder of its own below `policy/src/presets`.
-const PRESETS: [&str; 2] = ["nomad", "hemem"];
+/// Presets, each in a folder of its own.
+const PRESETS: &str = "../../crates/policy/src/presets";
 
 fn main() -> io::Result<()> {
     let mut hash = Fnv::EMPTY;
@@ -37,17 +37,24 @@ fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=../../Cargo.lock");
     add(&mut hash, Path::new("../../Cargo.lock"))?;
     println!("cargo::rustc-env=TERRACE_SIMULATION={:016x}", hash.0);
-    for preset in PRESETS {
+    let mut presets = Vec::new();
+    for folder in folders(Path::new(PRESETS))? {
         let mut hash = Fnv::EMPTY;
-        add(&mut hash, &folder(preset))?;
-        let name = preset.to_uppercase();
-        println!("cargo::rustc-env=TERRACE_PRESET_{name}={:016x}", hash.0);
+        add(&mut hash, &folder)?;
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        presets.push(format!("{name}={:016x}", hash.0));
     }
+    println!("cargo::rustc-env=TERRACE_PRESETS={}", presets.join(","));
     Ok(())
 }
 
-fn folder(preset: &str) -> PathBuf {
-    Path::new("../../crates/policy/src/presets").join(preset)
+/// The folders in a folder, by name.
+fn folders(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(path)?.map(|entry| Ok(entry?.path()));
+    let mut paths = entries.collect::<io::Result<Vec<_>>>()?;
+    paths.retain(|path| path.is_dir());
+    paths.sort();
+    Ok(paths)
 }
 
 /// Names and contents, in the order of the names.
@@ -59,8 +66,8 @@ fn add(hash: &mut Fnv, path: &Path) -> io::Result<()> {
     }
     let entries = fs::read_dir(path)?.map(|entry| Ok(entry?.path()));
     let mut paths = entries.collect::<io::Result<Vec<_>>>()?;
-    if path == Path::new("../../crates/policy/src/presets") {
-        paths.retain(|path| !PRESETS.iter().any(|preset| folder(preset) == *path));
+    if path == Path::new(PRESETS) {
+        paths.retain(|path| !path.is_dir());
     }
     paths.sort();
     paths.iter().try_for_each(|path| add(hash, path))

@@ -12,6 +12,7 @@ use clap::Args;
 use clap::Parser;
 use clap::Subcommand;
 use terrace_core::parse_bytes;
+use terrace_policy::Preset;
 use terrace_supervisor::tracking::Choice;
 use terrace_track::EventTable;
 
@@ -47,6 +48,8 @@ pub(crate) enum Command {
     Pause(StatusArgs),
     /// Let paused supervisors act.
     Resume(StatusArgs),
+    /// List the policies: what each needs, and its parameters.
+    Policies(PoliciesArgs),
     /// Show the memory nodes and the tiers they form.
     Tiers(JsonArgs),
     /// Say what this machine can do, what is missing and what follows.
@@ -61,7 +64,7 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct PolicyArgs {
-    /// Preset: none, nomad, hemem [default: nomad, moved from outside the program].
+    /// Preset, of those that `terrace policies` lists [default: nomad, moved from outside the program].
     #[arg(long, value_name = "NAME")]
     pub(crate) policy: Option<String>,
     /// A parameter of the preset, such as hot_read_threshold=8 (may be repeated).
@@ -126,7 +129,10 @@ impl RunArgs {
     /// Whether the agent is preloaded. By default nothing is put into the program's process.
     pub(crate) fn agent(&self) -> bool {
         match self.mover {
-            Mover::Auto => matches!(self.policy.policy.as_deref(), Some("nomad" | "hemem")),
+            Mover::Auto => {
+                let asked = self.policy.policy.as_deref().and_then(Preset::of);
+                asked.is_some_and(|preset| preset.agent)
+            }
             Mover::MovePages => false,
             Mover::Agent => true,
         }
@@ -139,7 +145,7 @@ pub(crate) struct RunArgs {
     pub(crate) policy: PolicyArgs,
     /// Who moves pages: the kernel, from outside the program (move-pages), or an agent that is
     /// preloaded into it, for transactions and shadows (agent). auto: the agent where --policy asks
-    /// for a preset whose mechanism it is (nomad, hemem), else nothing is put into the program.
+    /// for a preset whose mechanism it is (`terrace policies` says which), else nothing is put into the program.
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub(crate) mover: Mover,
     /// Copy workers in the program.
@@ -150,7 +156,7 @@ pub(crate) struct RunArgs {
     pub(crate) batch_pages: u32,
     /// When a page is copied. transaction: while it stays accessible, and a write aborts. copy: base
     /// pages in their commit, while they wait, huge ones as before. wait: as copy, and writes wait
-    /// instead of aborting. auto: wait for hemem, else copy.
+    /// instead of aborting. auto: as the preset has it, else copy.
     #[arg(long, default_value = "auto", value_parser = ["auto", "copy", "transaction", "wait"])]
     pub(crate) commit: String,
     /// Threads that copy one huge page together (default: 4 with --commit wait, else 1).
@@ -189,6 +195,15 @@ pub(crate) struct JsonArgs {
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PoliciesArgs {
+    /// Only this one, with its parameters.
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) json: JsonArgs,
 }
 
 #[derive(Debug, Args)]

@@ -88,7 +88,7 @@ fn agent(found: Result<PathBuf, ProgramError>) -> Finding {
         Err(error) => (
             State::Missing,
             vec![error.to_string()],
-            "presets that need the agent (--policy nomad, hemem) start only with --mover move-pages",
+            "policies that need the agent (terrace policies) start only with --mover move-pages",
             "put libterrace.so beside terrace, or into ../lib/terrace from there",
         ),
     };

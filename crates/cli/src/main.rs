@@ -10,6 +10,7 @@ mod compare;
 mod doctor;
 mod out;
 mod parallel;
+mod policies;
 mod profile;
 mod run;
 mod sim;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         Command::Resume(args) => {
             status::switch(&args, terrace_supervisor::control::Request::Resume)
         }
+        Command::Policies(args) => policies::policies(&args),
         Command::Tiers(args) => tiers::tiers(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Bench(args) => bench::bench(&args),

@@ -11,11 +11,9 @@ use terrace_sim::Setup;
 /// The simulator by its sources (`build.rs`), as far as a system's results depend on them: equal
 /// set-ups have equal results only within one.
 pub(crate) fn simulator(system: &str) -> String {
-    let preset = match system {
-        "nomad" => env!("TERRACE_PRESET_NOMAD"),
-        "hemem" => env!("TERRACE_PRESET_HEMEM"),
-        _ => "",
-    };
+    let mut presets = env!("TERRACE_PRESETS").split(',');
+    let preset = presets.find_map(|one| one.strip_prefix(system)?.strip_prefix('='));
+    let preset = preset.unwrap_or_default();
     format!("{}{preset}", env!("TERRACE_SIMULATION"))
 }
 

@@ -12,6 +12,7 @@ use terrace_core::TierId;
 use terrace_core::Tiers;
 use terrace_policy::Evidence;
 use terrace_policy::PolicyError;
+use terrace_policy::Preset;
 use terrace_policy::Settings;
 use terrace_supervisor::group;
 use terrace_supervisor::options::Commit;
@@ -52,8 +53,9 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<u8> {
     let commit = match args.commit.as_str() {
         "transaction" => Commit::Transaction,
         "wait" => Commit::Wait,
-        // HeMem's writers wait (3.4 of its paper).
-        "auto" if args.policy.preset() == "hemem" => Commit::Wait,
+        "auto" if Preset::of(args.policy.preset()).is_some_and(|one| one.writers_wait) => {
+            Commit::Wait
+        }
         _ => Commit::Copy,
     };
     let waits = commit == Commit::Wait;
@@ -153,7 +155,7 @@ fn sample_period(settings: &Settings) -> Result<Option<u64>, PolicyError> {
     let read = |text: &str| text.parse().ok().filter(|&n| n > 0).map(Some);
     let given = settings
         .clone()
-        .value("sample_period", None, "a whole number", read);
+        .value("sample_period", (None, ""), "a whole number", read);
     Ok(given?)
 }
 
@@ -196,7 +198,7 @@ fn tell(stats: &Stats, status: &Status) -> anyhow::Result<()> {
 
 /// What must be right before anything is started.
 fn check(options: &mut Options, stats: &Stats) -> anyhow::Result<Setting> {
-    if !terrace_policy::NAMES.contains(&options.policy.as_str()) {
+    if Preset::of(&options.policy).is_none() {
         return Err(PolicyError::Unknown(options.policy.clone()).into());
     }
     if let Stats::File(file) = stats {

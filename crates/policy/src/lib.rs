@@ -9,7 +9,7 @@
 //! * [`engine`]: drives a policy over a machine, the same in supervisor and simulator; [`stats`].
 //! * [`event`]: what a policy sees and what it gives.
 //! * [`pages`]: dense metadata, 8 bytes a page.
-//! * [`presets`]: the policies. [`by_name`] makes one from its preset name,
+//! * [`presets`]: the policies. [`preset`] says what each is; [`by_name`] makes one from its preset name,
 //!   [`with_settings`] with parameters ([`settings`]).
 #![forbid(unsafe_code)]
 
@@ -17,6 +17,7 @@ pub mod engine;
 pub mod event;
 pub mod goes;
 pub mod pages;
+pub mod preset;
 pub mod presets;
 pub mod settings;
 pub mod stats;
@@ -36,6 +37,9 @@ pub use event::Reason;
 pub use event::ScanScope;
 pub use event::Verdict;
 pub use goes::Goes;
+pub use preset::PRESETS;
+pub use preset::Preset;
+pub use settings::Parameter;
 pub use settings::SettingError;
 pub use settings::Settings;
 pub use stats::Stats;
@@ -76,14 +80,11 @@ pub trait Policy: std::fmt::Debug + Send {
     fn counters(&self) -> Vec<(&'static str, u64)>;
 }
 
-/// The presets there are.
-pub const NAMES: [&str; 4] = ["none", "nomad", "hemem", "adaptive"];
-
 /// Why no policy was made.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PolicyError {
     /// No preset has that name.
-    #[error("Unknown policy '{0}'; there are: {list}", list = NAMES.join(", "))]
+    #[error("Unknown policy '{0}'; there are: {list}", list = Preset::names())]
     Unknown(String),
     /// A preset that needs two tiers got one.
     #[error("Policy '{0}' needs a fast and a slow tier, and this machine has one")]
@@ -114,25 +115,9 @@ pub fn with_settings(
     tiers: &Tiers,
     settings: &mut Settings,
 ) -> Result<Box<dyn Policy>, PolicyError> {
-    if !NAMES.contains(&name) {
-        return Err(PolicyError::Unknown(name.to_owned()));
-    }
-    if name != "none" && tiers.count() < 2 {
+    let preset = Preset::of(name).ok_or_else(|| PolicyError::Unknown(name.to_owned()))?;
+    if preset.evidence != Evidence::Nothing && tiers.count() < 2 {
         return Err(PolicyError::OneTier(name.to_owned()));
     }
-    Ok(match name {
-        "nomad" => Box::new(presets::nomad::Nomad::new(
-            settings::nomad(settings)?,
-            tiers.clone(),
-        )),
-        "hemem" => Box::new(presets::hemem::Hemem::new(
-            presets::hemem::Params::read(settings)?,
-            tiers,
-        )),
-        "adaptive" => Box::new(presets::adaptive::Adaptive::new(
-            presets::adaptive::Params::read(settings)?,
-            tiers.clone(),
-        )),
-        _ => Box::new(presets::none::None),
-    })
+    Ok((preset.build)(settings, tiers)?)
 }

@@ -3,16 +3,15 @@
 //!
 //! Each parameter is asked for by its name; what nobody asked for is an error that says which names
 //! there are. Plain numbers for a time are nanoseconds. Reading is all that happens here: which
-//! parameters a policy has stands beside its `Params`.
+//! parameters a policy has stands beside its `Params`; what was asked for is remembered, so that it can be listed ([`Settings::known`]).
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
 use terrace_core::Nanos;
 use terrace_core::parse_bytes;
 use terrace_core::parse_duration;
 use thiserror::Error;
-
-use crate::presets::nomad;
 
 /// Why a setting was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -44,12 +43,23 @@ pub enum SettingError {
     Form(String),
 }
 
+/// A parameter that was asked for: what it is by default, and what it may be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Parameter {
+    /// Its name.
+    pub name: &'static str,
+    /// Its value if it is not given, as people write it.
+    pub default: String,
+    /// What it may be.
+    pub range: String,
+}
+
 /// Settings that have not been asked for yet.
 #[derive(Debug, Clone)]
 pub struct Settings {
     policy: String,
     left: BTreeMap<String, String>,
-    known: Vec<&'static str>,
+    known: Vec<Parameter>,
 }
 
 impl Settings {
@@ -80,12 +90,14 @@ impl Settings {
         Ok(Self::new(policy, given))
     }
 
-    fn take(&mut self, name: &'static str) -> Option<String> {
-        self.known.push(name);
-        self.left.remove(name)
+    /// What has been asked for so far.
+    #[must_use]
+    pub fn known(&self) -> &[Parameter] {
+        &self.known
     }
 
-    /// The parameter's value as `read` understands it, or `default` where it was not given.
+    /// The parameter's value as `read` understands it, or `default` where it was not given, which
+    /// `shown` says in words.
     ///
     /// # Errors
     ///
@@ -93,11 +105,30 @@ impl Settings {
     pub fn value<T>(
         &mut self,
         name: &'static str,
+        (default, shown): (T, &str),
+        wanted: &'static str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<T, SettingError> {
+        self.asked(name, shown.to_owned(), wanted.to_owned());
+        self.read(name, default, wanted, read)
+    }
+
+    fn asked(&mut self, name: &'static str, default: String, range: String) {
+        self.known.push(Parameter {
+            name,
+            default,
+            range,
+        });
+    }
+
+    fn read<T>(
+        &mut self,
+        name: &'static str,
         default: T,
         wanted: &'static str,
         read: impl FnOnce(&str) -> Option<T>,
     ) -> Result<T, SettingError> {
-        let Some(text) = self.take(name) else {
+        let Some(text) = self.left.remove(name) else {
             return Ok(default);
         };
         read(&text).ok_or_else(|| SettingError::Value {
@@ -113,14 +144,16 @@ impl Settings {
     /// # Errors
     ///
     /// Where it is none, or outside.
-    pub fn number<T: TryFrom<u64> + PartialOrd>(
+    pub fn number<T: TryFrom<u64> + PartialOrd + std::fmt::Display>(
         &mut self,
         name: &'static str,
         default: T,
         bounds: std::ops::RangeInclusive<T>,
     ) -> Result<T, SettingError> {
         let wanted = "a whole number or a size within its bounds";
-        self.value(name, default, wanted, |text| {
+        let range = format!("{} to {}", bounds.start(), bounds.end());
+        self.asked(name, default.to_string(), range);
+        self.read(name, default, wanted, |text| {
             let number = T::try_from(parse_bytes(text).ok()?).ok()?;
             bounds.contains(&number).then_some(number)
         })
@@ -132,7 +165,9 @@ impl Settings {
     ///
     /// Where it is none, or 0.
     pub fn rate(&mut self, name: &'static str, default: u64) -> Result<u64, SettingError> {
-        self.value(name, default, "a rate such as 10GB/s", |text| {
+        let wanted = "a rate such as 10GB/s";
+        self.asked(name, format!("{default}B/s"), wanted.to_owned());
+        self.read(name, default, wanted, |text| {
             let bytes = parse_bytes(text.trim_end_matches("/s")).ok()?;
             (bytes > 0).then_some(bytes)
         })
@@ -144,7 +179,10 @@ impl Settings {
     ///
     /// Where it is none.
     pub fn time(&mut self, name: &'static str, default: Nanos) -> Result<Nanos, SettingError> {
-        self.value(name, default, "a time such as 1s, or ns", |text| {
+        let wanted = "a time such as 1s, or ns";
+        let shown = humantime::format_duration(default.into()).to_string();
+        self.asked(name, shown, wanted.to_owned());
+        self.read(name, default, wanted, |text| {
             let ns = text.parse::<u64>().ok().map(Nanos);
             ns.or_else(|| parse_duration(text).ok())
         })
@@ -156,7 +194,9 @@ impl Settings {
     ///
     /// Where it is neither.
     pub fn switch(&mut self, name: &'static str, default: bool) -> Result<bool, SettingError> {
-        self.value(name, default, "true or false", |text| text.parse().ok())
+        let wanted = "true or false";
+        self.asked(name, default.to_string(), wanted.to_owned());
+        self.read(name, default, wanted, |text| text.parse().ok())
     }
 
     /// All that was given has been asked for.
@@ -170,7 +210,10 @@ impl Settings {
         };
         let known = match &self.known[..] {
             [] => "none".to_owned(),
-            known => known.join(", "),
+            known => {
+                let names: Vec<&str> = known.iter().map(|one| one.name).collect();
+                names.join(", ")
+            }
         };
         Err(SettingError::Unknown {
             policy: self.policy.clone(),
@@ -178,47 +221,6 @@ impl Settings {
             known,
         })
     }
-}
-
-/// Nomad's parameters as written.
-///
-/// # Errors
-///
-/// Where a value cannot be.
-pub fn nomad(settings: &mut Settings) -> Result<nomad::Params, SettingError> {
-    let d = nomad::Params::default();
-    let most = 1 << 20;
-    Ok(nomad::Params {
-        shadow_reclaim_factor: settings.number(
-            "shadow_reclaim_factor",
-            d.shadow_reclaim_factor,
-            0..=most,
-        )?,
-        shadowing: settings.switch("shadowing", d.shadowing)?,
-        max_retries: settings.number("max_retries", d.max_retries, 0..=15)?,
-        retry_delay: settings.time("retry_delay", d.retry_delay)?,
-        pcq_bytes: settings.number("pcq_bytes", d.pcq_bytes, 0..=1 << 40)?,
-        mpq_bytes: settings.number("mpq_bytes", d.mpq_bytes, 0..=1 << 40)?,
-        reference_passes: settings.number("reference_passes", d.reference_passes, 0..=most)?,
-        eager_idle: settings.time("eager_idle", d.eager_idle)?,
-        contended_idle: settings.time("contended_idle", d.contended_idle)?,
-        contended_idle_max: settings.time("contended_idle_max", d.contended_idle_max)?,
-        contended_times: settings.number("contended_times", d.contended_times, 1..=1 << 40)?,
-        single_doubt: settings.number("single_doubt", d.single_doubt, 0..=1_000)?,
-        shadow_written: settings.switch("shadow_written", d.shadow_written)?,
-        inflight_pages: settings.number("inflight_pages", d.inflight_pages, 0..=1 << 40)?,
-        headroom_1024: settings.number("headroom_1024", d.headroom_1024, 0..=1024)?,
-        hysteresis: settings.number("hysteresis", d.hysteresis, 0..=most)?,
-        contended_rate_1024: settings.number(
-            "contended_rate_1024",
-            d.contended_rate_1024,
-            0..=most,
-        )?,
-        scan_period_min: settings.time("scan_period_min", d.scan_period_min)?,
-        scan_period_max: settings.time("scan_period_max", d.scan_period_max)?,
-        scan_rate_max: settings.number("scan_rate_max", d.scan_rate_max, 0..=u64::MAX)?,
-        tick: settings.time("tick", d.tick)?,
-    })
 }
 
 #[cfg(test)]

@@ -56,5 +56,6 @@ pub use outcome::Outcome;
 pub use setup::EngineKind;
 pub use setup::Setup;
 pub use setup::SimError;
+pub use system::BASELINES;
 pub use system::PLANNED;
-pub use system::SYSTEMS;
+pub use system::systems;

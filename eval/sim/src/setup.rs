@@ -35,7 +35,7 @@ pub struct Setup {
     pub costs: Costs,
     /// What runs.
     pub workload: Workload,
-    /// The preset or baseline, one of [`crate::SYSTEMS`].
+    /// The preset or baseline, one of [`crate::systems`].
     pub system: String,
     /// Its parameters by name; times in ns or as text (`"1s"`).
     pub params: toml::Table,
@@ -100,10 +100,10 @@ impl Setup {
 #[derive(Debug, Error)]
 pub enum SimError {
     /// No system has that name.
-    #[error("Unknown system '{0}'; there are: {list}", list = crate::SYSTEMS.join(", "))]
+    #[error("Unknown system '{0}'; there are: {list}", list = crate::systems().join(", "))]
     System(String),
     /// A system that comes later.
-    #[error("System '{0}' is not built yet; there are: {list}", list = crate::SYSTEMS.join(", "))]
+    #[error("System '{0}' is not built yet; there are: {list}", list = crate::systems().join(", "))]
     NotBuilt(String),
     /// The system has no parameter of that name.
     #[error("System '{system}' has no parameter '{name}'; it has: {known}")]

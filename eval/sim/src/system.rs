@@ -4,13 +4,13 @@
 use terrace_core::Nanos;
 use terrace_core::Tiers;
 use terrace_policy::Goes;
+use terrace_policy::PRESETS;
 use terrace_policy::Policy;
+use terrace_policy::Preset;
 use terrace_policy::SettingError;
 use terrace_policy::Settings;
-use terrace_policy::presets::adaptive;
 use terrace_policy::presets::hemem;
 use terrace_policy::presets::nomad;
-use terrace_policy::settings;
 
 use crate::Setup;
 use crate::SimError;
@@ -21,12 +21,8 @@ use crate::scanner::Pace;
 use crate::space::Space;
 use crate::world::Movement;
 
-/// The systems that can be simulated: presets and baselines.
-pub const SYSTEMS: &[&str] = &[
-    "none",
-    "nomad",
-    "hemem",
-    "adaptive",
+/// The systems beside the presets: what presets are compared with.
+pub const BASELINES: [&str; 6] = [
     "random",
     "oracle",
     "autonuma",
@@ -34,6 +30,13 @@ pub const SYSTEMS: &[&str] = &[
     "tpp",
     "memory-mode",
 ];
+
+/// The systems that can be simulated: presets and baselines.
+#[must_use]
+pub fn systems() -> Vec<&'static str> {
+    let presets = PRESETS.iter().map(|preset| preset.name);
+    presets.chain(BASELINES).collect()
+}
 
 /// Systems of the papers that are not built yet.
 pub const PLANNED: [&str; 6] = [
@@ -99,7 +102,7 @@ pub(crate) fn make(setup: &Setup, hardware: &Hardware, space: &Space) -> Result<
     if PLANNED.contains(&name) {
         return Err(SimError::NotBuilt(name.to_owned()));
     }
-    if !SYSTEMS.contains(&name) {
+    if !systems().contains(&name) {
         return Err(SimError::System(name.to_owned()));
     }
     let tiers = hardware.tiers(0);
@@ -112,7 +115,7 @@ pub(crate) fn make(setup: &Setup, hardware: &Hardware, space: &Space) -> Result<
     let mut sample_period = None;
     let (policy, tiers, movement, placement) = match name {
         "nomad" => {
-            let policy = nomad::Nomad::new(settings::nomad(&mut params.0)?, tiers.clone());
+            let policy = nomad::Nomad::new(nomad::Params::read(&mut params.0)?, tiers.clone());
             let policy = Box::new(policy) as Box<dyn Policy>;
             let memory = tiers.nodes().iter().map(|n| n.capacity_bytes).sum();
             let movement = Movement {
@@ -134,11 +137,6 @@ pub(crate) fn make(setup: &Setup, hardware: &Hardware, space: &Space) -> Result<
             let policy = Box::new(hemem::Hemem::new(own, &tiers)) as Box<dyn Policy>;
             (policy, tiers, movement, Placement::Normal)
         }
-        "adaptive" => {
-            let own = adaptive::Params::read(&mut params.0)?;
-            let policy = Box::new(adaptive::Adaptive::new(own, tiers.clone())) as Box<dyn Policy>;
-            (policy, tiers, SUPERVISED, Placement::Normal)
-        }
         "random" => {
             let policy = baseline::random::Random::new(&mut params, &tiers, space, setup.seed)?;
             let policy = Box::new(policy) as Box<dyn Policy>;
@@ -147,6 +145,11 @@ pub(crate) fn make(setup: &Setup, hardware: &Hardware, space: &Space) -> Result<
         "oracle" => (none(), tiers, ORDINARY, Placement::Best),
         "memory-mode" => (none(), tiers, ORDINARY, Placement::Cache),
         "none" => (none(), tiers, ORDINARY, Placement::Normal),
+        // Another preset: it moves pages from outside, as `terrace run` does.
+        _ if let Some(preset) = Preset::of(name) => {
+            let policy = (preset.build)(&mut params.0, &tiers)?;
+            (policy, tiers, SUPERVISED, Placement::Normal)
+        }
         _ => {
             let tiers = hardware.kernel_tiers(0);
             let (policy, pace) = baseline::make(setup, &mut params, &tiers, space)?;
@@ -173,7 +176,8 @@ fn check_priorities(setup: &Setup) -> Result<(), SimError> {
             known: names().collect::<Vec<_>>().join(", "),
         });
     }
-    if setup.system != "hemem" && !setup.priorities.is_empty() {
+    let heeds = Preset::of(&setup.system).is_some_and(|preset| preset.priorities);
+    if !heeds && !setup.priorities.is_empty() {
         return Err(SimError::NoPriorities(setup.system.clone()));
     }
     Ok(())

@@ -73,13 +73,13 @@ pub(crate) struct SimArgs {
     pub(crate) common: CommonArgs,
     #[command(flatten)]
     pub(crate) play: PlayArgs,
-    /// Preset or baseline: none, nomad, hemem, adaptive, random, oracle, autonuma, kernel-tiering, tpp, memory-mode.
+    /// Preset (`terrace policies`) or baseline: random, oracle, autonuma, kernel-tiering, tpp, memory-mode.
     #[arg(long, value_name = "NAME", default_value = "nomad")]
     pub(crate) policy: String,
     /// A parameter of the policy, e.g. hysteresis=2 or scan_period_min=500ms.
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) param: Vec<String>,
-    /// Priority of a program of the workload (HeMem only): all of its memory is to be in the fast tier.
+    /// Priority of a program of the workload (policies that heed it: hemem): all of its memory is to be in the fast tier.
     /// With `--workload mix --size of=kv:zipf+rest:gups` the programs are kv and rest: kv=1.
     #[arg(long, value_name = "PROGRAM=N")]
     pub(crate) priority: Vec<String>,

@@ -50,7 +50,7 @@ pub(crate) fn load(args: &ClaimsArgs) -> Result<Folder, String> {
     paths.sort();
     let metrics = figure::names();
     let known = Known {
-        systems: terrace_sim::SYSTEMS,
+        systems: &terrace_sim::systems(),
         metrics: &metrics,
     };
     let mut machines = Machines::beside(root);

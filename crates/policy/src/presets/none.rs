@@ -7,6 +7,20 @@ use crate::Evidence;
 use crate::Policy;
 use crate::event::Action;
 use crate::event::Event;
+use crate::preset::Preset;
+
+/// Moves nothing: what other policies are compared with.
+pub static PRESET: Preset = Preset {
+    name: "none",
+    title: "moves nothing",
+    paper: Option::None,
+    evidence: Evidence::Nothing,
+    agent: false,
+    writers_wait: false,
+    priorities: false,
+    help: &[],
+    build: |_, _| Ok(Box::new(None)),
+};
 
 /// Sees everything, does nothing.
 #[derive(Debug, Clone, Copy, Default)]

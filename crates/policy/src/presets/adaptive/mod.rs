@@ -35,6 +35,7 @@ use terrace_core::Tiers;
 
 use crate::Evidence;
 use crate::Policy;
+use crate::Preset;
 use crate::event::Action;
 use crate::event::Event;
 use chunks::Chunks;
@@ -74,6 +75,22 @@ struct Counters {
     early: u64,
     surprises: u64,
 }
+
+/// The default to come: by what pages of a class did next.
+pub static PRESET: Preset = Preset {
+    name: "adaptive",
+    title: "predicts a page by what pages of its class did next",
+    paper: None,
+    evidence: Evidence::AccessedBits,
+    agent: false,
+    writers_wait: false,
+    priorities: false,
+    help: params::HELP,
+    build: |settings, tiers| {
+        let params = Params::read(settings)?;
+        Ok(Box::new(Adaptive::new(params, tiers.clone())))
+    },
+};
 
 /// The policy's state.
 #[derive(Debug)]

@@ -31,6 +31,29 @@ pub struct Params {
     pub pace: bool,
 }
 
+/// What each does.
+pub(super) const HELP: &[(&str, &str)] = &[
+    ("pass_min", "Shortest pass over all pages, and the first."),
+    ("pass_max", "Longest pass."),
+    ("shortest", "First reading of the first pass."),
+    (
+        "horizon",
+        "How far ahead a saving counts; it fades with 1/e.",
+    ),
+    (
+        "forget_1024",
+        "Of what was counted, 1/1024 that a pass forgets.",
+    ),
+    ("inflight_pages", "Migrations under way at most."),
+    ("plan_pages", "Pages that a pass may plan to promote."),
+    (
+        "reserve",
+        "Free memory above the low watermark that promotions leave.",
+    ),
+    ("early", "Promote within a pass while there is room."),
+    ("pace", "Change the length of passes by what they bring."),
+];
+
 impl Default for Params {
     fn default() -> Self {
         Self {
@@ -66,9 +89,12 @@ impl Params {
             forget_1024: settings.number("forget_1024", d.forget_1024, 0..=1023)?,
             inflight_pages: settings.number("inflight_pages", d.inflight_pages, 1..=1 << 20)?,
             plan_pages: settings.number("plan_pages", d.plan_pages, 1..=1 << 24)?,
-            reserve: settings.value("reserve", d.reserve, "a size such as 4MiB", |text| {
-                terrace_core::parse_bytes(text).ok().map(Some)
-            })?,
+            reserve: settings.value(
+                "reserve",
+                (d.reserve, "1/1024 of the fast tier"),
+                "a size such as 4MiB",
+                |text| terrace_core::parse_bytes(text).ok().map(Some),
+            )?,
             early: settings.switch("early", d.early)?,
             pace: settings.switch("pace", d.pace)?,
         })

@@ -34,6 +34,7 @@ use terrace_core::Tiers;
 
 use crate::Evidence;
 use crate::Policy;
+use crate::Preset;
 use crate::event::Action;
 use crate::event::Event;
 use classify::Seat;
@@ -90,6 +91,20 @@ struct Round {
 const EVERYTHING: Range = Range {
     start: Addr(0),
     end: Addr(u64::MAX),
+};
+
+/// HeMem: hot and cold lists by samples of a PMU.
+pub static PRESET: Preset = Preset {
+    name: "hemem",
+    title: "hot and cold lists by samples of loads and stores",
+    paper: Some("HeMem, SOSP '21"),
+    evidence: Evidence::Samples,
+    agent: true,
+    // 3.4 of its paper.
+    writers_wait: true,
+    priorities: true,
+    help: params::HELP,
+    build: |settings, tiers| Ok(Box::new(Hemem::new(Params::read(settings)?, tiers))),
 };
 
 /// The policy's state.

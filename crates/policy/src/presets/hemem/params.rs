@@ -58,6 +58,56 @@ pub struct Params {
     pub inventory_interval: Nanos,
 }
 
+/// What each does.
+pub(super) const HELP: &[(&str, &str)] = &[
+    (
+        "hot_read_threshold",
+        "Sampled loads that make a page hot (3.1).",
+    ),
+    (
+        "hot_write_threshold",
+        "Sampled stores that make a page hot and write-heavy (3.1).",
+    ),
+    (
+        "cooling_threshold",
+        "Samples of any page that advance the cooling clock (3.1).",
+    ),
+    ("policy_interval", "How often the policy acts (3.2)."),
+    (
+        "free_reserve",
+        "Free memory that the fast tier is to have (3.3).",
+    ),
+    (
+        "max_migration_rate",
+        "Bytes moved a second at most, both ways together (3.2).",
+    ),
+    (
+        "managed_threshold",
+        "Smaller mappings stay in the fast tier (3.3).",
+    ),
+    ("page_size", "What counts as a page (3.1)."),
+    ("sample_period", "Accesses for one sample (3.1)."),
+    ("copy_threads", "Threads that copy a page (3.2)."),
+    (
+        "migrate",
+        "Whether anything is migrated; without, what sampling costs can be measured (5.1).",
+    ),
+    (
+        "swap_ratio",
+        "A cold fast page makes way only for one sampled so many times as often; 0: for any hot one (3.3).",
+    ),
+    (
+        "cooling_pages",
+        "Pages of each hot list that are cooled at a tick without being sampled.",
+    ),
+    ("inflight_pages", "Migrations under way at most."),
+    ("inflight_bytes", "Bytes of migrations under way at most."),
+    (
+        "inventory_interval",
+        "Shortest time between two inventories of the fast tier.",
+    ),
+];
+
 impl Default for Params {
     fn default() -> Self {
         Self {
@@ -91,6 +141,7 @@ impl Params {
         let d = Self::default();
         let bytes = |text: &str| parse_bytes(text).ok().map(Some);
         let size = "a size such as 512MiB";
+        let share = "1/192 of the fast tier";
         Ok(Self {
             hot_read_threshold: settings.number(
                 "hot_read_threshold",
@@ -110,21 +161,24 @@ impl Params {
             policy_interval: settings
                 .time("policy_interval", d.policy_interval)?
                 .max(Nanos(100_000)),
-            free_reserve: settings.value("free_reserve", d.free_reserve, size, bytes)?,
+            free_reserve: settings.value("free_reserve", (d.free_reserve, share), size, bytes)?,
             max_migration_rate: settings.rate("max_migration_rate", d.max_migration_rate)?,
             managed_threshold: settings.value(
                 "managed_threshold",
-                d.managed_threshold,
+                (d.managed_threshold, share),
                 size,
                 bytes,
             )?,
-            page_size: settings.value("page_size", d.page_size, "4KiB or 2MiB", |text| {
-                match parse_bytes(text).ok()? {
+            page_size: settings.value(
+                "page_size",
+                (d.page_size, "2MiB"),
+                "4KiB or 2MiB",
+                |text| match parse_bytes(text).ok()? {
                     0x1000 => Some(PageSize::Base4K),
                     0x20_0000 => Some(PageSize::Huge2M),
                     _ => None,
-                }
-            })?,
+                },
+            )?,
             sample_period: settings.number("sample_period", d.sample_period, 1..=1 << 40)?,
             copy_threads: settings.number("copy_threads", d.copy_threads, 1..=64)?,
             migrate: settings.switch("migrate", d.migrate)?,

@@ -34,7 +34,9 @@ use terrace_core::PageRef;
 use terrace_core::PageSize;
 use terrace_core::Tiers;
 
+use crate::Evidence;
 use crate::Policy;
+use crate::Preset;
 use crate::event::Action;
 use crate::event::Event;
 use crate::event::Reason;
@@ -70,6 +72,22 @@ struct Counters {
     given_up: u64,
     turned: u64,
 }
+
+/// Nomad: page transactions and shadows, by the kernel's hint faults.
+pub static PRESET: Preset = Preset {
+    name: "nomad",
+    title: "transactional page migration and page shadowing, by hint faults",
+    paper: Some("Nomad, OSDI '24"),
+    evidence: Evidence::HintFaults,
+    agent: true,
+    writers_wait: false,
+    priorities: false,
+    help: params::HELP,
+    build: |settings, tiers| {
+        let params = Params::read(settings)?;
+        Ok(Box::new(Nomad::new(params, tiers.clone())))
+    },
+};
 
 /// The policy's state.
 #[derive(Debug)]

@@ -5,6 +5,9 @@
 
 use terrace_core::Nanos;
 
+use crate::settings::SettingError;
+use crate::settings::Settings;
+
 /// Everything that can be tuned.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Params {
@@ -68,6 +71,79 @@ pub struct Params {
     pub tick: Nanos,
 }
 
+/// What each does.
+pub(super) const HELP: &[(&str, &str)] = &[
+    (
+        "shadow_reclaim_factor",
+        "Shadows freed when an allocation fails, as a multiple of the request (3.2).",
+    ),
+    (
+        "shadowing",
+        "Whether a promoted page keeps its old frame as shadow (3.2).",
+    ),
+    (
+        "max_retries",
+        "How often an aborted transaction is tried again.",
+    ),
+    (
+        "retry_delay",
+        "Pause before the first retry; it doubles with each.",
+    ),
+    (
+        "pcq_bytes",
+        "Bytes that the promotion candidate queue may take.",
+    ),
+    (
+        "mpq_bytes",
+        "Bytes that the migration pending queue may take.",
+    ),
+    (
+        "reference_passes",
+        "The second reference must come within so many scan passes of the first.",
+    ),
+    (
+        "eager_idle",
+        "With room on the fast node, a page idle for less needs one reference only.",
+    ),
+    (
+        "contended_idle",
+        "On a full fast node, only pages idle for less are promoted.",
+    ),
+    (
+        "contended_idle_max",
+        "The same where a pass takes longer than contended_idle.",
+    ),
+    (
+        "contended_times",
+        "And idle for less than so many times what fast pages are.",
+    ),
+    (
+        "single_doubt",
+        "Where passes are long, a single idle time counts so many times as long; 0 asks for two references.",
+    ),
+    (
+        "shadow_written",
+        "Keep a shadow also where the hint fault was a write.",
+    ),
+    ("inflight_pages", "Migrations under way at most."),
+    (
+        "headroom_1024",
+        "Free memory beyond the high watermark, in 1/1024 of the node.",
+    ),
+    (
+        "hysteresis",
+        "On a full fast node, so many times hotter than the page that goes for it.",
+    ),
+    (
+        "contended_rate_1024",
+        "Bytes a second moved on a full fast node, in 1/1024 of the node.",
+    ),
+    ("scan_period_min", "Shortest scan pass."),
+    ("scan_period_max", "Longest scan pass."),
+    ("scan_rate_max", "Bytes a second that are armed at most."),
+    ("tick", "How often the policy looks after its queues."),
+];
+
 impl Default for Params {
     fn default() -> Self {
         Self {
@@ -93,5 +169,48 @@ impl Default for Params {
             scan_rate_max: 2560 << 20,
             tick: Nanos::from_millis(50),
         }
+    }
+}
+
+impl Params {
+    /// As written; what is not given has its default.
+    ///
+    /// # Errors
+    ///
+    /// Where a value cannot be.
+    pub fn read(settings: &mut Settings) -> Result<Self, SettingError> {
+        let d = Self::default();
+        let most = 1 << 20;
+        Ok(Self {
+            shadow_reclaim_factor: settings.number(
+                "shadow_reclaim_factor",
+                d.shadow_reclaim_factor,
+                0..=most,
+            )?,
+            shadowing: settings.switch("shadowing", d.shadowing)?,
+            max_retries: settings.number("max_retries", d.max_retries, 0..=15)?,
+            retry_delay: settings.time("retry_delay", d.retry_delay)?,
+            pcq_bytes: settings.number("pcq_bytes", d.pcq_bytes, 0..=1 << 40)?,
+            mpq_bytes: settings.number("mpq_bytes", d.mpq_bytes, 0..=1 << 40)?,
+            reference_passes: settings.number("reference_passes", d.reference_passes, 0..=most)?,
+            eager_idle: settings.time("eager_idle", d.eager_idle)?,
+            contended_idle: settings.time("contended_idle", d.contended_idle)?,
+            contended_idle_max: settings.time("contended_idle_max", d.contended_idle_max)?,
+            contended_times: settings.number("contended_times", d.contended_times, 1..=1 << 40)?,
+            single_doubt: settings.number("single_doubt", d.single_doubt, 0..=1_000)?,
+            shadow_written: settings.switch("shadow_written", d.shadow_written)?,
+            inflight_pages: settings.number("inflight_pages", d.inflight_pages, 0..=1 << 40)?,
+            headroom_1024: settings.number("headroom_1024", d.headroom_1024, 0..=1024)?,
+            hysteresis: settings.number("hysteresis", d.hysteresis, 0..=most)?,
+            contended_rate_1024: settings.number(
+                "contended_rate_1024",
+                d.contended_rate_1024,
+                0..=most,
+            )?,
+            scan_period_min: settings.time("scan_period_min", d.scan_period_min)?,
+            scan_period_max: settings.time("scan_period_max", d.scan_period_max)?,
+            scan_rate_max: settings.number("scan_rate_max", d.scan_rate_max, 0..=u64::MAX)?,
+            tick: settings.time("tick", d.tick)?,
+        })
     }
 }

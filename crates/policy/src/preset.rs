@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A preset is one value: what it is called, what it needs, what can be set, how it is made.
+//!
+//! Each is defined in its own folder ([`crate::presets`]) and listed once in [`PRESETS`]; whoever offers
+//! policies goes through that list and knows no name.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use terrace_core::NodeId;
+use terrace_core::NodeInfo;
+use terrace_core::TierId;
+use terrace_core::Tiers;
+
+use crate::Evidence;
+use crate::Policy;
+use crate::presets;
+use crate::settings::Parameter;
+use crate::settings::SettingError;
+use crate::settings::Settings;
+
+/// Makes a policy for a machine, of parameters as they were written.
+pub type Build = fn(&mut Settings, &Tiers) -> Result<Box<dyn Policy>, SettingError>;
+
+/// A policy that can be asked for by its name.
+#[derive(Debug)]
+pub struct Preset {
+    /// What it is asked for by.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub title: &'static str,
+    /// Where it was published.
+    pub paper: Option<&'static str>,
+    /// What it decides by.
+    pub evidence: Evidence,
+    /// Whether its mechanism needs the agent in the program.
+    pub agent: bool,
+    /// Whether writers of a page that the agent copies wait for its commit, instead of aborting it.
+    pub writers_wait: bool,
+    /// Whether it puts programs with a priority before others.
+    pub priorities: bool,
+    /// What each parameter does, in a sentence, in the order in which `build` asks for them.
+    pub help: &'static [(&'static str, &'static str)],
+    /// Makes it.
+    pub build: Build,
+}
+
+/// The presets there are, in the order in which they are shown.
+pub static PRESETS: &[&Preset] = &[
+    &presets::none::PRESET,
+    &presets::nomad::PRESET,
+    &presets::hemem::PRESET,
+    &presets::adaptive::PRESET,
+];
+
+/// A parameter as a preset lists it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Listed {
+    /// Name, default and range.
+    #[serde(flatten)]
+    pub parameter: Parameter,
+    /// What it does.
+    pub help: &'static str,
+}
+
+impl Preset {
+    /// The preset of that name.
+    #[must_use]
+    pub fn of(name: &str) -> Option<&'static Self> {
+        PRESETS.iter().find(|preset| preset.name == name).copied()
+    }
+
+    /// All names, as a message lists them.
+    #[must_use]
+    pub fn names() -> String {
+        let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+        names.join(", ")
+    }
+
+    /// Its parameters: those that making it asks for.
+    #[must_use]
+    pub fn parameters(&self) -> Vec<Listed> {
+        let mut settings = Settings::new(self.name, BTreeMap::new());
+        let made = (self.build)(&mut settings, &two_tiers());
+        debug_assert!(made.is_ok(), "defaults are values that can be");
+        let sentence = |name: &str| {
+            let help = self.help.iter().find(|(of, _)| *of == name);
+            help.map_or("", |(_, help)| help)
+        };
+        let known = settings.known().iter().cloned();
+        known
+            .map(|parameter| Listed {
+                help: sentence(parameter.name),
+                parameter,
+            })
+            .collect()
+    }
+}
+
+/// The smallest machine on which every policy works.
+fn two_tiers() -> Tiers {
+    let node = |id: u16| NodeInfo {
+        id: NodeId(id),
+        tier: TierId(id),
+        capacity_bytes: 1 << 30,
+        cpus: Vec::new(),
+        read_latency_ns: None,
+        write_latency_ns: None,
+        read_bandwidth_mbps: None,
+    };
+    Tiers::new(vec![node(0), node(1)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_listed_is_what_making_it_asks_for() {
+        for preset in PRESETS {
+            let listed = preset.parameters();
+            let names: Vec<&str> = listed.iter().map(|one| one.parameter.name).collect();
+            let helped: Vec<&str> = preset.help.iter().map(|(name, _)| *name).collect();
+            assert_eq!(names, helped, "{}: a sentence each", preset.name);
+            assert!(preset.help.iter().all(|(_, help)| help.ends_with('.')));
+            // Each is accepted with its default as it is shown, where that is a value.
+            for one in &listed {
+                let Parameter { name, default, .. } = &one.parameter;
+                if default.contains(" of ") {
+                    continue;
+                }
+                let given = BTreeMap::from([((*name).to_owned(), default.clone())]);
+                let mut settings = Settings::new(preset.name, given);
+                let made = (preset.build)(&mut settings, &two_tiers());
+                assert!(made.is_ok(), "{} {name}={default}: {made:?}", preset.name);
+                assert_eq!(settings.finish(), Ok(()));
+            }
+            let given = BTreeMap::from([("no_such".to_owned(), "1".to_owned())]);
+            let mut settings = Settings::new(preset.name, given);
+            let made = (preset.build)(&mut settings, &two_tiers()).expect("made");
+            assert!(settings.finish().is_err());
+            assert_eq!(made.name(), preset.name);
+            assert_eq!(made.evidence(), preset.evidence);
+        }
+    }
+
+    #[test]
+    fn names_are_unlike() {
+        let mut names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), PRESETS.len());
+        assert!(Preset::of("nimad").is_none());
+    }
+}

@@ -251,7 +251,7 @@ impl Session {
                 let process =
                     PidFd::open(pid).with_context(|| format!("Cannot attach to process {pid}"))?;
                 footprint::live_in_the_slow_tier(&self.setting.tiers);
-                self.add(pid);
+                self.add_family(pid);
                 self.wait_loop(signals, &process)?;
                 Ok(0)
             }
@@ -274,7 +274,7 @@ impl Session {
                 footprint::live_in_the_slow_tier(&self.setting.tiers);
                 let pid = Pid(child.id());
                 let process = PidFd::open(pid).context("Cannot watch the program")?;
-                self.add(pid);
+                self.add_family(pid);
                 self.wait_loop(signals, &process)?;
                 let status = child.wait().context("Cannot learn how the program ended")?;
                 Ok(program::exit_code(status))

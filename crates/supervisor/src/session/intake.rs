@@ -12,6 +12,7 @@ use terrace_policy::Event;
 use terrace_policy::ScanScope;
 use terrace_proto::Notice;
 use terrace_proto::Report;
+use terrace_sys::process;
 use terrace_sys::process::Stat;
 use terrace_track::HintFault;
 use terrace_track::Sample;
@@ -24,6 +25,8 @@ use crate::memory;
 
 /// Watermarks change with `vm.watermark_scale_factor` and when memory comes or goes.
 const WATERMARKS_INTERVAL: Nanos = Nanos::from_secs(10);
+/// Looks at a family that forks faster than it can be added.
+const FAMILY_LOOKS: u32 = 16;
 
 impl Session {
     pub(super) fn sample_memory(&mut self, now: Nanos) {
@@ -296,6 +299,25 @@ impl Session {
     pub(super) fn drop_dead_link(&mut self, now: Nanos, pid: Pid) {
         if self.machine.links.get(&pid).is_some_and(AgentLink::is_gone) {
             self.machine.forget(now, pid, &mut self.engine);
+        }
+    }
+
+    /// Manages a process and, where children are followed, those that it has: one that it forked before
+    /// it was tracked is told by nobody.
+    pub(super) fn add_family(&mut self, pid: Pid) {
+        self.add(pid);
+        if !self.options.follow {
+            return;
+        }
+        // Who is forked by one that was added is told: with nobody new in a look, all are there.
+        for _ in 0..FAMILY_LOOKS {
+            let family = process::descendants(pid).unwrap_or_default();
+            let managed = |one: &Pid| self.managed.contains(one);
+            let new: Vec<Pid> = family.into_iter().filter(|one| !managed(one)).collect();
+            if new.is_empty() {
+                return;
+            }
+            new.into_iter().for_each(|one| self.add(one));
         }
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Compiles the BPF program with clang. The object is embedded in the crate ([`crate::driver`]).
+//! Compiles the BPF programs with clang. The objects are embedded in the crate (`driver`, `accessed`).
 //!
 //! The BPF helper headers are libbpf's own, which `libbpf-sys` unpacks (`DEP_BPF_INCLUDE`); the
 //! kernel's user-space headers come from `linux-libc-dev`. `CLANG` names another compiler.
@@ -8,14 +8,20 @@ use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
-const SOURCE: &str = "src/bpf/hint_faults.bpf.c";
-const HEADER: &str = "src/bpf/hint_faults.h";
+const PROGRAMS: [&str; 2] = ["hint_faults", "accessed_bits"];
 
 fn main() -> Result<(), String> {
-    for changed in [SOURCE, HEADER] {
-        println!("cargo::rerun-if-changed={changed}");
-    }
     println!("cargo::rerun-if-env-changed=CLANG");
+    for program in PROGRAMS {
+        println!("cargo::rerun-if-changed=src/bpf/{program}.h");
+        compile(program)?;
+    }
+    Ok(())
+}
+
+fn compile(program: &str) -> Result<(), String> {
+    let source = format!("src/bpf/{program}.bpf.c");
+    println!("cargo::rerun-if-changed={source}");
 
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
     let out = PathBuf::from(env::var("OUT_DIR").map_err(|e| format!("OUT_DIR: {e}"))?);
@@ -32,14 +38,14 @@ fn main() -> Result<(), String> {
         .arg(format!("-I{include}"))
         // asm/types.h, which a bpf target does not find by itself on Debian.
         .arg(format!("-idirafter/usr/include/{arch}-linux-gnu"))
-        .args(["-c", SOURCE, "-o"])
-        .arg(out.join("hint_faults.bpf.o"));
+        .args(["-c", &source, "-o"])
+        .arg(out.join(format!("{program}.bpf.o")));
     let status = command
         .status()
         .map_err(|e| format!("Cannot start {clang}: {e}; install clang or set CLANG"))?;
     if status.success() {
         Ok(())
     } else {
-        Err(format!("{clang} failed on {SOURCE}: {status}"))
+        Err(format!("{clang} failed on {source}: {status}"))
     }
 }

@@ -67,6 +67,56 @@ pub enum HintFaultsError {
     Decode(#[from] DecodeError),
 }
 
+/// Why page tables cannot be read.
+#[derive(Debug, Error)]
+pub enum PageTablesError {
+    /// Another processor.
+    #[error("Accessed bits are read on x86-64 only, and this is another processor")]
+    Processor,
+    /// libbpf refused.
+    #[error(
+        "Cannot {step}; reading page tables needs root, or CAP_BPF and CAP_PERFMON, \
+         Linux 6.1 with BTF, and a kernel that is not locked down"
+    )]
+    Libbpf {
+        /// What was being done.
+        step: &'static str,
+        /// What libbpf said meanwhile, the verifier's complaint for instance.
+        words: String,
+        /// Why.
+        #[source]
+        source: libbpf_rs::Error,
+    },
+    /// The embedded object is not what this was built for.
+    #[error("The BPF object has no '{0}'")]
+    NoPart(&'static str),
+    /// It could not be found.
+    #[error(
+        "Cannot find where the kernel maps all memory, so no page table can be read \
+         (memory encryption, or not x86-64 as it is known)"
+    )]
+    NoDirectMap,
+    /// Frame numbers are hidden.
+    #[error("Cannot see page frames in /proc/self/pagemap; that needs CAP_SYS_ADMIN")]
+    Frames,
+    /// The program was not run.
+    #[error("Cannot run the BPF program that reads page tables")]
+    Run(#[source] std::io::Error),
+    /// A file or a mapping of our own.
+    #[error("Cannot prepare the reading of page tables")]
+    Own(#[from] std::io::Error),
+}
+
+pub(crate) fn failed_tables(
+    step: &'static str,
+) -> impl FnOnce(libbpf_rs::Error) -> PageTablesError {
+    move |source| PageTablesError::Libbpf {
+        step,
+        words: take_words(),
+        source,
+    }
+}
+
 pub(crate) fn failed(step: &'static str) -> impl FnOnce(libbpf_rs::Error) -> HintFaultsError {
     move |source| HintFaultsError::Libbpf {
         step,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hint faults from the kernel's own scanner, through eBPF.
+//! What eBPF lets us see of a stock kernel: hint faults of its own scanner, and page tables.
 //!
-//! Files: [`record`] is the wire format and its pure decoder, [`driver`] loads the program
-//! and reads the ring, [`error`] is why it cannot, [`coverage`] says what the running kernel has of
-//! what the program needs. The program itself is `bpf/hint_faults.bpf.c`.
+//! Hint faults (`bpf/hint_faults.bpf.c`): [`record`] is the wire format and its pure decoder, [`driver`]
+//! loads the program and reads the ring, [`coverage`] says what the running kernel has of what the
+//! program needs. Page tables (`bpf/accessed_bits.bpf.c`): [`page_tables`]. [`error`] is why they cannot.
 //!
 //! Times are `CLOCK_MONOTONIC`, the clock of [`terrace_core::Nanos`] in the supervisor. Which scan
 //! a fault belongs to is not decided here but in terrace-track.
@@ -11,12 +11,20 @@
 pub mod coverage;
 pub mod driver;
 pub mod error;
+mod mapped;
+pub mod page_tables;
 pub mod record;
 
 pub use driver::HintFaults;
 pub use driver::HintFaultsConfig;
 pub use driver::Lost;
 pub use error::HintFaultsError;
+pub use error::PageTablesError;
+pub use page_tables::Bound;
+pub use page_tables::FrameRange;
+pub use page_tables::PageTables;
+pub use page_tables::RawChunk;
+pub use page_tables::Walked;
 pub use record::DecodeError;
 pub use record::Fault;
 pub use record::Record;

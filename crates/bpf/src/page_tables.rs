@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Page tables of processes, read by BPF: which pages are present, which accessed, which in which frames.
+//!
+//! The program (`bpf/accessed_bits.bpf.c`) is a task iterator bound to one thread; each [`PageTables::walk`]
+//! runs it as often as the range needs, some 3 ns a page. Nobody waits for it: it holds no lock of the
+//! process. It needs CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN, Linux 6.1 (iterators of one task, `bpf_loop`), and x86-64: the
+//! bits are the processor's.
+//!
+//! Tables are read where the kernel maps all memory. Where that is the kernel says
+//! (`page_offset_base`, with `CONFIG_KALLSYMS_ALL`), else it is found: GiB by GiB below this process's own top
+//! table, until a page of ours is seen in the frame that `/proc/self/pagemap` gives.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::fd::AsRawFd;
+use std::os::fd::FromRawFd;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+
+use libbpf_rs::MapCore;
+use libbpf_rs::Object;
+use libbpf_rs::ObjectBuilder;
+use libbpf_rs::ProgramMut;
+use terrace_core::Addr;
+use terrace_core::CHUNK_BYTES;
+use terrace_core::PageBits;
+use terrace_core::Pid;
+use terrace_core::Range;
+
+use crate::error::PageTablesError;
+use crate::error::failed_tables as failed;
+use crate::mapped::Mapped;
+
+/// libelf wants its file aligned.
+#[repr(align(8))]
+struct Aligned<T: ?Sized>(T);
+
+static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(
+    env!("OUT_DIR"),
+    "/accessed_bits.bpf.o"
+)));
+
+/// `ACCESSED_CHUNKS` of `accessed_bits.h`.
+const CHUNKS: usize = 256;
+/// `ACCESSED_RANGES`: how many ranges of frames can be told apart.
+pub const FRAME_RANGES: usize = 8;
+/// How far below its top table the start of the kernel's map of all memory is looked for.
+const BASE_TRIES: u64 = 1 << 16;
+const GIB: u64 = 1 << 30;
+
+/// Page frames that belong together.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FrameRange {
+    /// The first frame's number.
+    pub first: u64,
+    /// How many.
+    pub count: u64,
+}
+
+/// `struct accessed_walk`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+struct Walk {
+    next: u64,
+    end: u64,
+    base: u64,
+    levels5: u64,
+    ranges: u64,
+    range: [FrameRange; FRAME_RANGES],
+    pgd: u64,
+    chunks: u64,
+    torn: u64,
+    gone: u64,
+    used_base: u64,
+}
+const _: () = assert!(size_of::<Walk>() == 26 * 8);
+
+/// 2 MiB of a process's addresses that have memory (`struct accessed_chunk`).
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawChunk {
+    start: u64,
+    huge: u64,
+    first_frame: u64,
+    present: [u64; 8],
+    accessed: [u64; 8],
+    within: [[u64; 8]; FRAME_RANGES],
+}
+const _: () = assert!(size_of::<RawChunk>() == 83 * 8);
+
+impl RawChunk {
+    /// Its first address.
+    #[must_use]
+    pub const fn start(&self) -> Addr {
+        Addr(self.start)
+    }
+
+    /// Whether one huge page maps it (or a part of one of 1 GiB): then bit 0 stands for all.
+    #[must_use]
+    pub const fn huge(&self) -> bool {
+        self.huge != 0
+    }
+
+    /// Frame of its first page, where that is present.
+    #[must_use]
+    pub const fn first_frame(&self) -> u64 {
+        self.first_frame
+    }
+
+    /// Pages in memory.
+    #[must_use]
+    pub const fn present(&self) -> PageBits {
+        PageBits(self.present)
+    }
+
+    /// Of those, the ones whose accessed bit is set.
+    #[must_use]
+    pub const fn accessed(&self) -> PageBits {
+        PageBits(self.accessed)
+    }
+
+    /// Of the pages in memory, those in the frames of that range; none behind the last.
+    #[must_use]
+    pub fn within(&self, range: usize) -> PageBits {
+        self.within.get(range).map_or(PageBits::NONE, |bits| PageBits(*bits))
+    }
+}
+
+/// What came of a walk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Walked {
+    /// Where the top table is; another one is another address space. 0 where the thread has no memory.
+    pub root: u64,
+    /// Tables that went while they were read; they are left out.
+    pub torn: u64,
+    /// The thread has no memory (any more), or left it during the walk: what was told may be of nobody.
+    pub gone: bool,
+}
+
+/// A thread whose page tables are to be read.
+#[derive(Debug)]
+pub struct Bound {
+    link: OwnedFd,
+}
+
+/// The loaded program.
+pub struct PageTables {
+    walks: Mapped<Walk>,
+    chunks: Mapped<RawChunk>,
+    frames: Vec<FrameRange>,
+    base: u64,
+    levels5: bool,
+    searched: bool,
+    program: OwnedFd,
+    _object: Object,
+}
+
+impl std::fmt::Debug for PageTables {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PageTables").finish_non_exhaustive()
+    }
+}
+
+impl PageTables {
+    /// Loads the program; walks will tell those ranges of frames apart, of which [`FRAME_RANGES`] count.
+    ///
+    /// # Errors
+    ///
+    /// Where the kernel or the processor lacks what is needed, or permission is missing.
+    pub fn open(frames: &[FrameRange]) -> Result<Self, PageTablesError> {
+        if !cfg!(target_arch = "x86_64") {
+            return Err(PageTablesError::Processor);
+        }
+        crate::error::keep_what_libbpf_says();
+        let open = ObjectBuilder::default()
+            .name("accessed_bits")
+            .and_then(|builder| builder.open_memory(&OBJECT.0))
+            .map_err(failed("open the BPF object"))?;
+        let object = open.load().map_err(failed("load the BPF program"))?;
+        let program: ProgramMut<'_> = object
+            .progs_mut()
+            .find(|program| program.name() == "walk")
+            .ok_or(PageTablesError::NoPart("walk"))?;
+        let program = program.as_fd().try_clone_to_owned()?;
+        let mut tables = Self {
+            walks: map(&object, "walks", 1)?,
+            chunks: map(&object, "chunks", CHUNKS)?,
+            frames: frames.iter().take(FRAME_RANGES).copied().collect(),
+            base: 0,
+            levels5: five_levels()?,
+            searched: false,
+            program,
+            _object: object,
+        };
+        tables.find_base()?;
+        Ok(tables)
+    }
+
+    /// Where the kernel maps all memory, and whether that had to be searched for.
+    #[must_use]
+    pub const fn direct_map(&self) -> (u64, bool) {
+        (self.base, self.searched)
+    }
+
+    /// Takes hold of a thread, by its id in the pid namespace of the caller: one that is not there (any more) has
+    /// no memory, and a later one of that number another address space, as [`Walked`] says.
+    ///
+    /// # Errors
+    ///
+    /// Where the kernel lacks iterators of one task (Linux 6.1).
+    pub fn bind(&self, thread: Pid) -> Result<Bound, PageTablesError> {
+        let mut info = libbpf_sys::bpf_iter_link_info::default();
+        info.task.tid = thread.0;
+        let options = libbpf_sys::bpf_link_create_opts {
+            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
+            iter_info: &raw mut info,
+            iter_info_len: size_of_val(&info) as u32,
+            ..Default::default()
+        };
+        // SAFETY: the program is loaded; the options and what they point to outlive the call.
+        let link = unsafe {
+            libbpf_sys::bpf_link_create(
+                self.program.as_raw_fd(),
+                0,
+                libbpf_sys::BPF_TRACE_ITER,
+                &raw const options,
+            )
+        };
+        let link = owned(link).map_err(PageTablesError::Run)?;
+        Ok(Bound { link })
+    }
+
+    /// Reads the tables of a range and hands out each 2 MiB of it with memory, in the order of addresses.
+    /// What the thread's process does meanwhile may be seen or not.
+    ///
+    /// # Errors
+    ///
+    /// Where the program cannot be run.
+    pub fn walk(
+        &mut self,
+        bound: &Bound,
+        range: Range,
+        mut sink: impl FnMut(&RawChunk),
+    ) -> Result<Walked, PageTablesError> {
+        let mut all = Walked::default();
+        let mut next = range.start.0;
+        while next < range.end.0 {
+            let done = self.step(bound, next, range.end.0)?;
+            all.root = done.pgd;
+            all.torn += done.torn;
+            all.gone = done.gone != 0;
+            if all.gone || done.next <= next {
+                break;
+            }
+            next = done.next;
+            let found = usize::try_from(done.chunks).unwrap_or(0).min(CHUNKS);
+            (0..found).for_each(|index| sink(&self.chunks.get(index)));
+        }
+        Ok(all)
+    }
+
+    /// One run of the program. Nothing was seen where `gone` is set.
+    fn step(&mut self, bound: &Bound, next: u64, end: u64) -> Result<Walk, PageTablesError> {
+        let mut ask = Walk {
+            next,
+            end,
+            base: self.base,
+            levels5: u64::from(self.levels5),
+            ranges: self.frames.len() as u64,
+            // The thread may be gone so that the program does not run at all.
+            gone: 1,
+            ..Walk::default()
+        };
+        ask.range[..self.frames.len()].copy_from_slice(&self.frames);
+        self.walks.set(0, ask);
+        // SAFETY: the descriptor is a link's.
+        let run = owned(unsafe { libbpf_sys::bpf_iter_create(bound.link.as_raw_fd()) });
+        let ran = run.and_then(|run| File::from(run).read(&mut [0; 8]));
+        ran.map_err(PageTablesError::Run)?;
+        Ok(self.walks.get(0))
+    }
+
+    /// By the kernel's word, or by trying.
+    fn find_base(&mut self) -> Result<(), PageTablesError> {
+        let own = OwnPage::new()?;
+        let bound = self.bind(Pid(own.thread))?;
+        let said = self.step(&bound, own.start, own.start + CHUNK_BYTES)?;
+        if said.used_base != 0 {
+            self.base = said.used_base;
+            return if self.sees(&bound, &own)? {
+                Ok(())
+            } else {
+                Err(PageTablesError::NoDirectMap)
+            };
+        }
+        self.searched = true;
+        let top = said.pgd & !(GIB - 1);
+        for step in 0..BASE_TRIES {
+            self.base = top.wrapping_sub(step * GIB);
+            if self.sees(&bound, &own)? {
+                return Ok(());
+            }
+        }
+        Err(PageTablesError::NoDirectMap)
+    }
+
+    fn sees(&mut self, bound: &Bound, own: &OwnPage) -> Result<bool, PageTablesError> {
+        let done = self.step(bound, own.start, own.start + CHUNK_BYTES)?;
+        let chunk = self.chunks.get(0);
+        Ok(done.chunks == 1 && chunk.present[0] & 1 == 1 && chunk.first_frame == own.frame)
+    }
+}
+
+/// A page of this process whose frame is known.
+struct OwnPage {
+    _memory: Mapped<u8>,
+    thread: u32,
+    start: u64,
+    frame: u64,
+}
+
+impl OwnPage {
+    fn new() -> Result<Self, PageTablesError> {
+        let mut memory = Mapped::base_pages(2 << 21)?;
+        let start = memory.address().next_multiple_of(CHUNK_BYTES);
+        memory.set(usize::try_from(start - memory.address()).unwrap_or(0), 1);
+        let mut entry = [0; 8];
+        File::open("/proc/self/pagemap")?.read_exact_at(&mut entry, start / 4096 * 8)?;
+        let frame = u64::from_ne_bytes(entry) & ((1 << 55) - 1);
+        if frame == 0 {
+            return Err(PageTablesError::Frames);
+        }
+        Ok(Self {
+            _memory: memory,
+            thread: rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned(),
+            start,
+            frame,
+        })
+    }
+}
+
+fn five_levels() -> std::io::Result<bool> {
+    let text = std::fs::read_to_string("/proc/cpuinfo")?;
+    let flags = text.lines().find(|line| line.starts_with("flags"));
+    Ok(flags.is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "la57")))
+}
+
+fn owned(fd: i32) -> std::io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(std::io::Error::from_raw_os_error(fd.wrapping_neg()));
+    }
+    // SAFETY: the call that gave it has opened it for us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn map<T: Copy>(
+    object: &Object,
+    name: &'static str,
+    count: usize,
+) -> Result<Mapped<T>, PageTablesError> {
+    let map = object
+        .maps()
+        .find(|map| map.name() == name)
+        .ok_or(PageTablesError::NoPart(name))?;
+    Ok(Mapped::map(map.as_fd(), count)?)
+}

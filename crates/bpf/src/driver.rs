@@ -138,12 +138,44 @@ impl HintFaults {
         if namespace::in_initial_pid_namespace() == Some(false) {
             return Err(HintFaultsError::PidNamespace);
         }
+        Self::load(config, |_| true)
+    }
+
+    /// Reports forks, execs and exits only, by a ring of that size: for trackers with another source of
+    /// accesses. The rest as [`Self::open`].
+    ///
+    /// # Errors
+    ///
+    /// Where the kernel has no BTF, or permission is missing.
+    pub fn lives(ring_bytes: u32) -> Result<Self, HintFaultsError> {
+        if probe::forced_off()?.contains(&Fact::Bpf) {
+            return Err(HintFaultsError::SwitchedOff);
+        }
+        if namespace::in_initial_pid_namespace() == Some(false) {
+            return Err(HintFaultsError::PidNamespace);
+        }
+        let config = HintFaultsConfig {
+            ring_bytes,
+            wakeup_bytes: ring_bytes / 2,
+            ..HintFaultsConfig::default()
+        };
+        Self::load(config, |section| section.starts_with("tp_btf/"))
+    }
+
+    fn load(
+        config: HintFaultsConfig,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Self, HintFaultsError> {
         crate::error::keep_what_libbpf_says();
         let mut open = ObjectBuilder::default()
             .name("hint_faults")
             .and_then(|builder| builder.open_memory(&OBJECT.0))
             .map_err(failed("open the BPF object"))?;
         configure(&mut open, config)?;
+        for mut program in open.progs_mut() {
+            let wanted = wanted(&program.section().to_string_lossy());
+            program.set_autoload(wanted);
+        }
         let object = open.load().map_err(failed("load the BPF program"))?;
 
         let inbox = Arc::new(Mutex::new(Inbox::default()));
@@ -152,7 +184,9 @@ impl HintFaults {
         let epoll = edge_triggered(records.as_fd()).map_err(|e| HintFaultsError::Wait(e.into()))?;
         let mut links = Vec::new();
         for program in object.progs_mut() {
-            links.push(program.attach().map_err(failed("attach the BPF program"))?);
+            if wanted(&program.section().to_string_lossy()) {
+                links.push(program.attach().map_err(failed("attach the BPF program"))?);
+            }
         }
         Ok(Self {
             ring,

@@ -45,12 +45,8 @@ impl<T: Copy> Mapped<T> {
         let bytes = count * size_of::<T>();
         // SAFETY: a new mapping at an address of the kernel's choice.
         let start = unsafe {
-            let start = rustix::mm::mmap_anonymous(
-                ptr::null_mut(),
-                bytes,
-                protection,
-                MapFlags::PRIVATE,
-            )?;
+            let start =
+                rustix::mm::mmap_anonymous(ptr::null_mut(), bytes, protection, MapFlags::PRIVATE)?;
             // Kernels without huge pages refuse, and have none.
             let _ = rustix::mm::madvise(start, bytes, Advice::LinuxNoHugepage);
             start

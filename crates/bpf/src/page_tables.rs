@@ -124,7 +124,9 @@ impl RawChunk {
     /// Of the pages in memory, those in the frames of that range; none behind the last.
     #[must_use]
     pub fn within(&self, range: usize) -> PageBits {
-        self.within.get(range).map_or(PageBits::NONE, |bits| PageBits(*bits))
+        self.within
+            .get(range)
+            .map_or(PageBits::NONE, |bits| PageBits(*bits))
     }
 }
 
@@ -334,7 +336,10 @@ impl OwnPage {
         }
         Ok(Self {
             _memory: memory,
-            thread: rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned(),
+            thread: rustix::thread::gettid()
+                .as_raw_nonzero()
+                .get()
+                .cast_unsigned(),
             start,
             frame,
         })

@@ -18,6 +18,17 @@ pub const CHUNK_PAGES: usize = 512;
 /// Bytes of addresses that a chunk covers.
 pub const CHUNK_BYTES: u64 = 2 << 20;
 
+/// The readings of a pass, from its clearing: the shortest wait, twice that and so on, at last the whole
+/// pass. Waits under a microsecond count as one.
+#[must_use]
+pub fn ladder(shortest: Nanos, pass: Nanos) -> Vec<Nanos> {
+    let (shortest, pass) = (shortest.0.max(1_000), pass.0.max(1_000));
+    let waits = std::iter::successors(Some(shortest), |wait| wait.checked_mul(2));
+    // What would come just before the last reading says nothing more than that.
+    let waits = waits.take_while(|wait| *wait <= pass / 4 * 3);
+    waits.chain([pass]).map(Nanos).collect()
+}
+
 /// One bit for each base page of a chunk, the first page's in the lowest bit of the first word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct PageBits(pub [u64; CHUNK_PAGES / 64]);
@@ -133,5 +144,16 @@ mod tests {
         assert_eq!(some.or(&other).count(), 6);
         assert!(PageBits::ALL.without(&PageBits::ALL).is_empty());
         assert_eq!(PageBits::ALL.count(), 512);
+    }
+
+    #[test]
+    fn a_ladder_doubles_and_ends_with_the_pass() {
+        let of = |shortest, pass| ladder(Nanos(shortest), Nanos(pass));
+        let eight = [1, 2, 4, 8].map(Nanos::from_millis);
+        assert_eq!(of(1_000_000, 8_000_000), eight);
+        assert_eq!(of(1_000_000, 9_000_000).last(), Some(&Nanos(9_000_000)));
+        assert_eq!(of(5_000_000, 1_000_000), [Nanos(1_000_000)]);
+        let long = of(1_000_000, 1_000_000_000);
+        assert!(long.windows(2).all(|w| w[0] < w[1]));
     }
 }

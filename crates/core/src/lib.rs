@@ -21,6 +21,7 @@ pub use chunk::CHUNK_BYTES;
 pub use chunk::CHUNK_PAGES;
 pub use chunk::ChunkReading;
 pub use chunk::PageBits;
+pub use chunk::ladder;
 pub use parse::ParseQuantityError;
 pub use parse::parse_bytes;
 pub use parse::parse_duration;

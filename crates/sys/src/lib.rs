@@ -5,6 +5,7 @@
 //! partial results. What the kernel may refuse in normal operation is a value; an error is a bug
 //! or a missing permission. Nothing here decides anything, keeps a thread, or writes a log.
 
+pub mod advise;
 pub mod arena;
 pub mod clock;
 pub mod eventfd;

@@ -3,13 +3,14 @@
 //!
 //! A [`Tracker`] turns what a source says into [`TrackEvent`]s. The sources: the kernel's
 //! NUMA-balancing scanner ([`HintFaultTracker`]), samples of the processor's PMU ([`PmuTracker`]) and
-//! of the lab's ([`EmulatedPmu`]). Accessed-bit probes and DAMON regions will be further ones.
+//! of the lab's ([`EmulatedPmu`]), and the accessed bits of all pages ([`AccessedBits`]).
 //!
 //! [`scan_table`] and [`correlate`] are pure: they take records with their times and are tested
 //! without a kernel. [`hint_faults`] puts them behind the BPF program. [`pmu`] is alike, and has the
 //! one thread here: what reads the PMU's rings. Nothing here changes a kernel setting; switching the
 //! scanner on is `terrace_sys::settings`' business.
 
+pub mod accessed_bits;
 pub mod correlate;
 pub mod emulated;
 pub mod event;
@@ -22,6 +23,8 @@ use std::time::Duration;
 
 use terrace_core::Pid;
 
+pub use accessed_bits::AccessedBits;
+pub use accessed_bits::AccessedBitsConfig;
 pub use emulated::EmulatedPmu;
 pub use emulated::EmulatedPmuConfig;
 pub use event::HintFault;
@@ -39,6 +42,9 @@ use thiserror::Error;
 /// Why a tracker fails.
 #[derive(Debug, Error)]
 pub enum TrackError {
+    /// The reader of accessed bits.
+    #[error(transparent)]
+    PageTables(#[from] terrace_bpf::PageTablesError),
     /// The hint-fault source.
     #[error(transparent)]
     HintFaults(#[from] terrace_bpf::HintFaultsError),

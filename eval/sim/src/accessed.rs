@@ -2,7 +2,7 @@
 //! The simulated reader of accessed bits: a ladder of readings over all pages, pass after pass.
 //!
 //! A pass clears every bit once and reads them after the shortest wait, twice that, and so on up to
-//! the pass's length ([`rungs`]). The next pass begins with the last reading. What it tells is what
+//! the pass's length ([`ladder`]). The next pass begins with the last reading. What it tells is what
 //! [`ChunkReading`] says. Whether a page was touched the clock knows: the exact engine has it from the
 //! visits, the rate engine draws `1 - exp(-visits since the last look)` for pages not yet seen.
 //!
@@ -17,6 +17,7 @@ use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::PageBits;
 use terrace_core::PageSize;
+use terrace_core::ladder;
 use terrace_policy::Engine;
 
 use crate::hardware::NODES;
@@ -38,21 +39,11 @@ pub(crate) struct Reader {
     /// When the bits were cleared.
     cleared: u64,
     /// Readings of this pass, ns from the clearing.
-    rungs: Vec<u64>,
+    rungs: Vec<Nanos>,
     /// How many of them were done.
     done: usize,
     /// By unit: seen in this pass.
     seen: Vec<u64>,
-}
-
-/// The readings of a pass: from the shortest wait on each twice the one before, at last the whole pass.
-fn rungs(shortest: u64, pass: u64) -> Vec<u64> {
-    let (shortest, pass) = (shortest.max(1_000), pass.max(1_000));
-    let waits = std::iter::successors(Some(shortest), |wait| wait.checked_mul(2));
-    // What would come just before the last reading says nothing more than that.
-    let mut rungs: Vec<u64> = waits.take_while(|wait| *wait <= pass / 4 * 3).collect();
-    rungs.push(pass);
-    rungs
 }
 
 /// What one reading of a chunk gathers.
@@ -85,8 +76,12 @@ impl World {
     /// When the bits are cleared or read next.
     pub(crate) fn reading_next(&self) -> u64 {
         self.reader.as_ref().map_or(u64::MAX, |reader| {
-            let rung = reader.rungs.get(reader.done).copied().unwrap_or(0);
-            reader.cleared + rung
+            let rung = reader
+                .rungs
+                .get(reader.done)
+                .copied()
+                .unwrap_or(Nanos::ZERO);
+            reader.cleared + rung.0
         })
     }
 
@@ -108,7 +103,7 @@ impl World {
 
     fn clear_all(&mut self, reader: &mut Reader, clock: &mut dyn Clock) {
         reader.cleared = self.now;
-        reader.rungs = rungs(reader.asked.0, reader.asked.1);
+        reader.rungs = ladder(Nanos(reader.asked.0), Nanos(reader.asked.1));
         reader.done = 0;
         reader.seen.fill(0);
         for unit in 0..self.space.units() {
@@ -184,8 +179,8 @@ impl World {
         let reading = ChunkReading {
             pid: pid(program),
             start: Addr(BASE + u64::from(number) * (CHUNK_PAGES as u64) * 4096),
-            since: Nanos(before.unwrap_or(0)),
-            until: Nanos(reader.rungs[reader.done]),
+            since: before.unwrap_or(Nanos::ZERO),
+            until: reader.rungs[reader.done],
             last,
             huge,
             present: got.present,
@@ -194,22 +189,5 @@ impl World {
             nodes: &nodes,
         };
         engine.accessed(Nanos(self.now), &reading);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::rungs;
-
-    #[test]
-    fn a_ladder_doubles_and_ends_with_the_pass() {
-        assert_eq!(
-            rungs(1_000_000, 8_000_000),
-            [1_000_000, 2_000_000, 4_000_000, 8_000_000]
-        );
-        assert_eq!(rungs(1_000_000, 9_000_000).last(), Some(&9_000_000));
-        assert_eq!(rungs(5_000_000, 1_000_000), [1_000_000]);
-        let ladder = rungs(1_000_000, 1_000_000_000);
-        assert!(ladder.windows(2).all(|w| w[0] < w[1]));
     }
 }

@@ -223,7 +223,7 @@ static bool manage_child(__u32 parent, __u32 child)
 	r = reserve(HINT_FORK, child, child);
 	if (r) {
 		r->peer = parent;
-		bpf_ringbuf_submit(r, BPF_RB_FORCE_WAKEUP);
+		submit(r);
 	}
 	return true;
 }
@@ -252,7 +252,7 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_pid,
 		return 0;
 	r = reserve(HINT_EXEC, tgid, tgid);
 	if (r)
-		bpf_ringbuf_submit(r, BPF_RB_FORCE_WAKEUP);
+		submit(r);
 	return 0;
 }
 
@@ -269,7 +269,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 		return 0;
 	r = reserve(HINT_EXIT, tgid, tgid);
 	if (r)
-		bpf_ringbuf_submit(r, BPF_RB_FORCE_WAKEUP);
+		submit(r);
 	return 0;
 }
 

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A process that is read: its page tables, which of its memory takes part, and its pass.
+//!
+//! What takes part: private memory, anonymous or written to a copy of a file. Shared memory does not, as
+//! `MADV_COLD` leaves pages of several processes alone; nor does what is not memory.
+
+use terrace_bpf::Bound;
+use terrace_bpf::PageTables;
+use terrace_bpf::RawChunk;
+use terrace_core::Addr;
+use terrace_core::Nanos;
+use terrace_core::Pid;
+use terrace_core::Range;
+use terrace_sys::advise;
+use terrace_sys::process::PidFd;
+use terrace_sys::procmaps::Mapping;
+use terrace_sys::procmaps::MapsFile;
+
+use super::slice::Found;
+use super::slice::Slice;
+use super::slice::cut;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) pid: Pid,
+    handle: PidFd,
+    bound: Bound,
+    /// The top table that this pass is of.
+    root: u64,
+    pub(super) slices: Vec<Slice>,
+    /// Slices that have readings before them.
+    pub(super) left: usize,
+    /// Entries and processor time of this pass so far.
+    pub(super) pages: u64,
+    pub(super) busy: Nanos,
+    /// Processor time of the pass before.
+    pub(super) busy_before: Nanos,
+    /// Swapped bytes when last looked at.
+    swapped: u64,
+}
+
+/// What became of a clearing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Cleared {
+    /// Ranges that refused: locked, or gone since.
+    pub(super) refused: u64,
+    /// The process is gone, or may not be touched.
+    pub(super) failed: bool,
+}
+
+impl Process {
+    /// Takes hold of it; nothing where it is gone.
+    pub(super) fn open(pid: Pid, tables: &PageTables) -> Option<Self> {
+        Some(Self {
+            pid,
+            handle: PidFd::open(pid).ok()?,
+            bound: tables.bind(pid).ok()?,
+            root: 0,
+            slices: Vec::new(),
+            left: 0,
+            pages: 0,
+            busy: Nanos::ZERO,
+            busy_before: Nanos::ZERO,
+            swapped: 0,
+        })
+    }
+
+    /// Begins a pass: finds what is in memory and cuts it into slices of so many entries. Whether there is
+    /// anything to read.
+    pub(super) fn begin(&mut self, tables: &mut PageTables, most: u64) -> bool {
+        self.slices.clear();
+        self.pages = 0;
+        let maps = MapsFile::of(self.pid.0).and_then(|mut maps| maps.all());
+        let mappings = maps.unwrap_or_default();
+        let mappings: Vec<Range> = mappings
+            .iter()
+            .filter(|m| takes_part(m))
+            .map(|m| m.range)
+            .collect();
+        let (Some(first), Some(last)) = (mappings.first(), mappings.last()) else {
+            return false;
+        };
+        let hull = Range {
+            start: chunk_of(first.start),
+            end: last.end,
+        };
+        let mut found = Vec::new();
+        let walked = tables.walk(&self.bound, hull, |chunk| found.push(as_found(chunk)));
+        let Some(walked) = walked.ok().filter(|walked| !walked.gone) else {
+            return false;
+        };
+        self.root = walked.root;
+        self.slices = cut(&found, &mappings, most);
+        self.left = self.slices.len();
+        self.left > 0
+    }
+
+    /// Whether the kernel swaps it out at present: then its idle pages are the kernel's to find, and
+    /// clearing would hide which those are.
+    pub(super) fn is_swapping(&mut self) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid));
+        let now = status.ok().as_deref().and_then(swapped_kb).unwrap_or(0);
+        std::mem::replace(&mut self.swapped, now) < now
+    }
+
+    /// Clears a slice's bits.
+    pub(super) fn clear(&mut self, index: usize) -> Cleared {
+        let mut done = Cleared::default();
+        let slice = &mut self.slices[index];
+        let mut at = 0;
+        while at < slice.ranges.len() {
+            match advise::cold(&self.handle, &slice.ranges[at..]) {
+                Ok(some) if some > 0 => at += some,
+                Ok(_) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOMEM) => {
+                    slice.leave_out(slice.ranges[at]);
+                    done.refused += 1;
+                    at += 1;
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => {
+                    done.failed = true;
+                    break;
+                }
+            }
+        }
+        done
+    }
+
+    /// Reads a slice's bits; each chunk with memory goes to the sink. False where the process is gone or has
+    /// another address space.
+    pub(super) fn read(
+        &mut self,
+        index: usize,
+        tables: &mut PageTables,
+        mut sink: impl FnMut(&mut Slice, &RawChunk, Found),
+    ) -> bool {
+        let slice = &mut self.slices[index];
+        let walked = tables.walk(&self.bound, slice.hull(), |chunk| {
+            sink(slice, chunk, as_found(chunk));
+        });
+        walked.is_ok_and(|walked| !walked.gone && walked.root == self.root)
+    }
+
+    /// Ends the pass.
+    pub(super) fn end(&mut self) {
+        self.slices.clear();
+        self.left = 0;
+        self.busy_before = std::mem::take(&mut self.busy);
+    }
+}
+
+fn as_found(chunk: &RawChunk) -> Found {
+    Found {
+        start: chunk.start(),
+        huge: chunk.huge(),
+        present: chunk.present(),
+    }
+}
+
+const fn chunk_of(addr: Addr) -> Addr {
+    Addr(addr.0 & !(terrace_core::CHUNK_BYTES - 1))
+}
+
+fn takes_part(mapping: &Mapping) -> bool {
+    let special = [
+        "[vvar",
+        "[vdso",
+        "[vsyscall",
+        "[anon:terrace",
+        "/anon_hugepage",
+        "/dev/",
+    ];
+    let named = special.iter().any(|name| mapping.name.starts_with(name));
+    mapping.readable && !mapping.shared && !named && (mapping.inode == 0 || mapping.writable)
+}
+
+/// `VmSwap` of `/proc/PID/status`.
+fn swapped_kb(status: &str) -> Option<u64> {
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmSwap:"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn private_memory_takes_part() {
+        let mapping = |name: &str, inode, writable, shared| Mapping {
+            range: Range {
+                start: Addr(0),
+                end: Addr(4096),
+            },
+            readable: true,
+            writable,
+            executable: false,
+            shared,
+            offset: 0,
+            inode,
+            name: name.to_owned(),
+        };
+        assert!(takes_part(&mapping("", 0, true, false)));
+        assert!(takes_part(&mapping("[heap]", 0, true, false)));
+        assert!(
+            takes_part(&mapping("", 0, false, false)),
+            "a heap made read-only"
+        );
+        assert!(takes_part(&mapping("/usr/lib/libc.so", 7, true, false)));
+        assert!(!takes_part(&mapping("/usr/lib/libc.so", 7, false, false)));
+        assert!(!takes_part(&mapping("[vvar]", 0, false, false)));
+        assert!(!takes_part(&mapping("/dev/shm/x", 9, true, true)));
+        assert!(!takes_part(&mapping(
+            "[anon:terrace agent]",
+            0,
+            true,
+            false
+        )));
+        assert_eq!(swapped_kb("VmRSS:\t 9 kB\nVmSwap:\t     12 kB\n"), Some(12));
+    }
+}

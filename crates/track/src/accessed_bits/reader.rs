@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The thread that clears and reads.
+//!
+//! Each process has passes of its own: find what is in memory, clear slice after slice, read each slice by
+//! its ladder; when all slices have been read for the last time the next pass begins. One queue of what is due
+//! next, over all processes. All of it together takes at most [`super::AccessedBitsConfig::budget`] of a
+//! processor: passes become longer where that is not enough.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::event::Timespec;
+use terrace_bpf::PageTables;
+use terrace_core::Nanos;
+use terrace_core::Pid;
+use terrace_core::ladder;
+use terrace_sys::clock;
+
+use super::AccessedBitsConfig;
+use super::nodes::Nodes;
+use super::process::Process;
+use super::reading::Reading;
+use super::reading::Told;
+use super::shared::Order;
+use super::shared::Shared;
+
+/// Clearing an entry takes so long, ns, before it was measured.
+const CLEAR_NS: f64 = 60.0;
+/// Of what is told at once, so many before the consumer is woken.
+const MANY: usize = 4_096;
+
+/// What is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    Begin,
+    Slice(usize),
+}
+
+type Due = Reverse<(Nanos, Pid, What)>;
+
+/// See the module.
+pub(super) struct Reader {
+    pub(super) tables: PageTables,
+    pub(super) nodes: Nodes,
+    pub(super) shared: Arc<Shared>,
+    pub(super) config: AccessedBitsConfig,
+    processes: BTreeMap<Pid, Process>,
+    queue: BinaryHeap<Due>,
+    /// First rung and length of a pass; nothing is read before it was asked for.
+    asked: Option<(Nanos, Nanos)>,
+    paused: bool,
+    /// Clearing an entry, ns, a running mean.
+    clear_ns: f64,
+    told: Vec<Told>,
+}
+
+impl Reader {
+    pub(super) fn new(
+        tables: PageTables,
+        nodes: Nodes,
+        shared: Arc<Shared>,
+        config: AccessedBitsConfig,
+    ) -> Self {
+        Self {
+            tables,
+            nodes,
+            shared,
+            config,
+            processes: BTreeMap::new(),
+            queue: BinaryHeap::new(),
+            asked: None,
+            paused: false,
+            clear_ns: CLEAR_NS,
+            told: Vec::new(),
+        }
+    }
+
+    /// Until told to stop.
+    pub(super) fn run(mut self) {
+        while self.take_orders() {
+            let now = clock::now();
+            let next = self
+                .queue
+                .peek()
+                .map_or(Nanos::MAX, |Reverse((at, ..))| *at);
+            if next <= now {
+                self.handle(now);
+            } else {
+                self.shared.tell(&mut self.told, MANY);
+                self.wait(next.since(now));
+            }
+        }
+    }
+
+    fn wait(&self, time: Nanos) {
+        let mut fds = [PollFd::new(&self.shared.orders, PollFlags::IN)];
+        let timeout = Timespec::try_from(std::time::Duration::from(time)).ok();
+        let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+    }
+
+    /// False when it is over.
+    fn take_orders(&mut self) -> bool {
+        for order in self.shared.take_orders() {
+            let now = clock::now();
+            match order {
+                Order::Add(pid) => self.add(pid, now),
+                Order::Remove(pid) => drop(self.processes.remove(&pid)),
+                Order::Ask { shortest, pass } => self.ask(shortest, pass, now),
+                Order::Pause(paused) => self.pause(paused, now),
+                Order::Stop => return false,
+            }
+        }
+        true
+    }
+
+    fn add(&mut self, pid: Pid, now: Nanos) {
+        // It may be another process of that number, or have another program now.
+        self.processes.remove(&pid);
+        if let Some(process) = Process::open(pid, &self.tables) {
+            self.processes.insert(pid, process);
+            self.queue.push(Reverse((now, pid, What::Begin)));
+        }
+    }
+
+    /// What is asked for holds for passes under way where it is shorter.
+    fn ask(&mut self, shortest: Nanos, pass: Nanos, now: Nanos) {
+        let first = self.asked.replace((shortest, pass)).is_none();
+        for (pid, process) in &mut self.processes {
+            if first {
+                self.queue.push(Reverse((now, *pid, What::Begin)));
+            }
+            for (index, slice) in process.slices.iter_mut().enumerate() {
+                slice.shorten(pass, now);
+                if let Some(due) = slice.due() {
+                    self.queue.push(Reverse((due, *pid, What::Slice(index))));
+                }
+            }
+        }
+    }
+
+    /// A pass that was broken off tells nothing more; the next begins when it goes on.
+    fn pause(&mut self, paused: bool, now: Nanos) {
+        self.paused = paused;
+        self.queue.clear();
+        for (pid, process) in &mut self.processes {
+            process.end();
+            self.queue.push(Reverse((now, *pid, What::Begin)));
+        }
+        if paused {
+            self.queue.clear();
+        }
+    }
+
+    /// Does the first thing that is due.
+    fn handle(&mut self, now: Nanos) {
+        let Some(Reverse((_, pid, what))) = self.queue.pop() else {
+            return;
+        };
+        let Some(mut process) = self.processes.remove(&pid) else {
+            return;
+        };
+        let before = clock::thread_cpu_time();
+        let goes_on = match what {
+            What::Begin => self.begin(&mut process, now),
+            What::Slice(index) => self.slice(&mut process, index, now),
+        };
+        process.busy = process.busy + clock::thread_cpu_time().since(before);
+        if !goes_on {
+            // Gone, replaced, without memory or swapping: another look a pass later.
+            process.end();
+            let again = now + self.pass(process.busy_before);
+            self.queue.push(Reverse((again, pid, What::Begin)));
+        } else if process.left == 0 && !process.slices.is_empty() {
+            self.told.push(Told::PassOver {
+                pid,
+                pages: process.pages,
+                busy: process.busy,
+            });
+            process.end();
+            self.queue.push(Reverse((now, pid, What::Begin)));
+        }
+        self.processes.insert(pid, process);
+    }
+
+    /// How long a pass is: as asked for, longer where the budget wants it. `own` is what the last pass took of the
+    /// process at hand, which is not among the others meanwhile.
+    fn pass(&self, own: Nanos) -> Nanos {
+        let others = self.processes.values().map(|process| process.busy_before.0);
+        let busy = others.sum::<u64>() + own.0;
+        let asked = self.asked.map_or(Nanos::from_secs(1), |(_, pass)| pass);
+        asked.max(Nanos(
+            busy.saturating_mul(1_000) / u64::from(self.config.budget_permille.max(1)),
+        ))
+    }
+
+    fn begin(&mut self, process: &mut Process, now: Nanos) -> bool {
+        if self.asked.is_none() || self.paused || process.left > 0 {
+            // Begun when it is asked for, or begun already.
+            return true;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a time of milliseconds")]
+        let most = self.config.max_stall.0 as f64 / self.clear_ns;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "positive and small"
+        )]
+        let most = (most as u64).max(1);
+        if process.is_swapping() {
+            self.shared.count(|counts| counts.swapping += 1);
+            return false;
+        }
+        if !process.begin(&mut self.tables, most) {
+            return false;
+        }
+        // As much time between two clearings as one takes, for the first readings of the one before.
+        let mut at = now;
+        for (index, slice) in process.slices.iter().enumerate() {
+            self.queue
+                .push(Reverse((at, process.pid, What::Slice(index))));
+            #[expect(clippy::cast_precision_loss, reason = "a number of pages")]
+            let takes = slice.entries as f64 * self.clear_ns;
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "positive and small"
+            )]
+            let takes = takes as u64;
+            at = at + Nanos(2 * takes);
+        }
+        true
+    }
+
+    fn slice(&mut self, process: &mut Process, index: usize, now: Nanos) -> bool {
+        let Some(slice) = process.slices.get(index) else {
+            return true;
+        };
+        if !slice.begun() {
+            return self.clear(process, index);
+        }
+        match slice.due() {
+            Some(due) if due <= now => self.read(process, index, now),
+            _ => true,
+        }
+    }
+
+    fn clear(&mut self, process: &mut Process, index: usize) -> bool {
+        let before = clock::now();
+        let done = process.clear(index);
+        let took = clock::now().since(before);
+        if done.failed {
+            return false;
+        }
+        let entries = process.slices[index].entries.max(1);
+        #[expect(clippy::cast_precision_loss, reason = "a time of milliseconds")]
+        let each = took.0 as f64 / entries as f64;
+        self.clear_ns = self.clear_ns * 0.9 + each * 0.1;
+        self.shared.count(|counts| {
+            counts.refused += done.refused;
+            counts.cleared += entries;
+            counts.clear_time = counts.clear_time + took;
+            counts.longest_clear = counts.longest_clear.max(took);
+        });
+        let (shortest, pass) = (
+            self.asked.map_or(Nanos::ZERO, |(first, _)| first),
+            self.pass(process.busy_before),
+        );
+        let middle = before + Nanos(took.0 / 2);
+        let slice = &mut process.slices[index];
+        slice.begin(middle, ladder(shortest, pass));
+        if let Some(due) = slice.due() {
+            self.queue
+                .push(Reverse((due, process.pid, What::Slice(index))));
+        }
+        true
+    }
+
+    fn read(&mut self, process: &mut Process, index: usize, now: Nanos) -> bool {
+        let (since, until, last) = process.slices[index].times(now);
+        let (nodes, told, pid) = (&self.nodes, &mut self.told, process.pid);
+        let (before, mut entries) = (told.len(), 0);
+        let there = process.read(index, &mut self.tables, |slice, chunk, found| {
+            let Some(seen) = slice.take(&found, &chunk.accessed()) else {
+                return;
+            };
+            entries += u64::from(seen.present.count());
+            if seen.present.is_empty() || seen.fresh.is_empty() && !last {
+                return;
+            }
+            told.push(Told::Reading(Reading {
+                pid,
+                start: found.start,
+                since,
+                until,
+                last,
+                huge: found.huge,
+                present: seen.present,
+                accessed: seen.accessed,
+                fresh: seen.fresh,
+                nodes: nodes.of(chunk, &seen.present),
+            }));
+        });
+        if !there {
+            self.told.truncate(before);
+            return false;
+        }
+        let slice = &mut process.slices[index];
+        slice.read(until);
+        match slice.due() {
+            Some(due) => self.queue.push(Reverse((due, pid, What::Slice(index)))),
+            None => {
+                process.left -= 1;
+                process.pages += entries;
+            }
+        }
+        let took = clock::now().since(now);
+        self.shared.count(|counts| {
+            counts.read += entries;
+            counts.read_time = counts.read_time + took;
+        });
+        true
+    }
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the reader hands on.
+
+use terrace_core::Addr;
+use terrace_core::ChunkReading;
+use terrace_core::Nanos;
+use terrace_core::NodeId;
+use terrace_core::PageBits;
+use terrace_core::Pid;
+
+/// A [`ChunkReading`] that waits to be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reading {
+    pub(super) pid: Pid,
+    pub(super) start: Addr,
+    pub(super) since: Nanos,
+    pub(super) until: Nanos,
+    pub(super) last: bool,
+    pub(super) huge: bool,
+    pub(super) present: PageBits,
+    pub(super) accessed: PageBits,
+    pub(super) fresh: PageBits,
+    pub(super) nodes: Vec<(NodeId, PageBits)>,
+}
+
+impl Reading {
+    /// As a policy takes it.
+    #[must_use]
+    pub fn as_chunk(&self) -> ChunkReading<'_> {
+        ChunkReading {
+            pid: self.pid,
+            start: self.start,
+            since: self.since,
+            until: self.until,
+            last: self.last,
+            huge: self.huge,
+            present: self.present,
+            accessed: self.accessed,
+            fresh: self.fresh,
+            nodes: &self.nodes,
+        }
+    }
+}
+
+/// Something the reader has to tell, in the order in which it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    /// A chunk was read.
+    Reading(Reading),
+    /// All chunks of a process were read for the last time in a pass.
+    PassOver {
+        /// The process.
+        pid: Pid,
+        /// Entries that were read at each rung: base pages and huge pages, each one.
+        pages: u64,
+        /// Processor time that the pass took: finding, clearing, reading.
+        busy: Nanos,
+    },
+}
+
+impl Told {
+    /// Of whom it is.
+    #[must_use]
+    pub const fn pid(&self) -> Pid {
+        match self {
+            Self::Reading(reading) => reading.pid,
+            Self::PassOver { pid, .. } => *pid,
+        }
+    }
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The reader of accessed bits over this process, whose threads touch pages as the tests have them. Needs root,
+//! as the page tables' tests do.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use std::time::Instant;
+
+use rustix::mm::Advice;
+use rustix::mm::MapFlags;
+use rustix::mm::ProtFlags;
+use terrace_core::Addr;
+use terrace_core::Nanos;
+use terrace_core::Pid;
+use terrace_track::AccessedBits;
+use terrace_track::AccessedBitsConfig;
+use terrace_track::Tracker;
+use terrace_track::accessed_bits::Reading;
+use terrace_track::accessed_bits::Told;
+
+const CHUNK: u64 = 2 << 20;
+
+/// Aligned memory of this process that the test never gives back, all of it touched.
+fn memory(chunks: u64, advice: Advice) -> u64 {
+    let len = usize::try_from((chunks + 1) * CHUNK).expect("fits");
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let start = unsafe {
+        let start =
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::PRIVATE)
+                .expect("memory");
+        let _ = rustix::mm::madvise(start, len, advice);
+        start
+    };
+    let start = (start.expose_provenance() as u64).next_multiple_of(CHUNK);
+    (0..chunks * 512).for_each(|page| touch(start + page * 4096));
+    start
+}
+
+fn touch(addr: u64) {
+    let at = std::ptr::with_exposed_provenance_mut::<u8>(usize::try_from(addr).expect("64 bit"));
+    // SAFETY: memory of this test.
+    unsafe { at.write_volatile(1) }
+}
+
+fn open() -> AccessedBits {
+    let mut tracker = AccessedBits::open(AccessedBitsConfig::default()).expect("accessed bits");
+    tracker
+        .add(Pid(std::process::id()), false)
+        .expect("this process");
+    tracker
+}
+
+/// All that is told of these chunks until enough passes are over.
+fn gather(tracker: &mut AccessedBits, start: u64, chunks: u64, passes: u64) -> Vec<Vec<Reading>> {
+    let mut all = vec![Vec::new()];
+    let until = Instant::now() + Duration::from_secs(120);
+    while all.len() as u64 <= passes {
+        assert!(Instant::now() < until, "{} passes came", all.len());
+        std::thread::sleep(Duration::from_millis(20));
+        tracker
+            .poll(Duration::ZERO, &mut |_| ())
+            .expect("a tracker that works");
+        tracker.told(|told| match told {
+            Told::PassOver { pages, busy, .. } => {
+                assert!(pages >= chunks, "{pages} pages");
+                assert!(busy > Nanos::ZERO);
+                all.push(Vec::new());
+            }
+            Told::Reading(one) => {
+                let at = one.as_chunk().start.0;
+                if (start..start + chunks * CHUNK).contains(&at) {
+                    all.last_mut().expect("one").push(one);
+                }
+            }
+        });
+    }
+    all.pop();
+    all
+}
+
+/// By page, the reading at which it was fresh: the waits before and at it.
+fn first_seen(pass: &[Reading], start: u64) -> BTreeMap<u64, (Nanos, Nanos)> {
+    let mut first = BTreeMap::new();
+    for reading in pass {
+        let chunk = reading.as_chunk();
+        for page in chunk.fresh.pages() {
+            let number = (chunk.start.0 - start) / 4096 + page as u64;
+            let before = first.insert(number, (chunk.since, chunk.until));
+            assert_eq!(before, None, "page {number} is fresh once in a pass");
+        }
+    }
+    first
+}
+
+#[test]
+fn a_page_is_seen_in_the_share_of_its_period_that_has_passed() {
+    const GROUPS: u64 = 8;
+    // Group k is touched each 2^k ms, the pages of a group one after the other; the last is never.
+    let start = memory(GROUPS + 1, Advice::LinuxNoHugepage);
+    let stop = AtomicBool::new(false);
+    let mut tracker = open();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let begin = Instant::now();
+            let mut done = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let now = u64::try_from(begin.elapsed().as_micros()).expect("a minute") / 250;
+                for tick in done..now {
+                    for group in 0..GROUPS {
+                        // So many of the 512 pages at each quarter of a millisecond.
+                        let each = 512 / (4 << group).min(512);
+                        let phase = tick % (4 << group);
+                        for page in phase * each..(phase + 1) * each {
+                            touch(start + group * CHUNK + page * 4096);
+                        }
+                    }
+                }
+                done = now;
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        });
+        tracker.ask(Nanos::from_millis(1), Nanos::from_millis(400));
+        let passes = gather(&mut tracker, start, GROUPS + 1, 4);
+        stop.store(true, Ordering::Relaxed);
+        for (number, pass) in passes.iter().enumerate().skip(1) {
+            let seen = first_seen(pass, start);
+            for group in 0..GROUPS {
+                let period = f64::from(1 << group) * 1e-3;
+                let pages = group * 512..(group + 1) * 512;
+                let times: Vec<_> = pages.filter_map(|page| seen.get(&page)).collect();
+                assert_eq!(times.len(), 512, "group {group}: none is missed in {number}");
+                // The last wait within the period is where a share is known.
+                let within = times.iter().filter(|t| t.1.as_secs_f64() <= period);
+                let Some(wait) = within.map(|t| t.1).max() else {
+                    continue;
+                };
+                let share = times.iter().filter(|t| t.1 <= wait).count() as f64 / 512.0;
+                let expected = wait.as_secs_f64() / period;
+                println!("pass {number}, period {period}: {share:.3} for {expected:.3}");
+                assert!((share - expected).abs() < 0.25, "period {period} s: {share} for {expected}");
+            }
+            let never = GROUPS * 512..(GROUPS + 1) * 512;
+            assert_eq!(seen.range(never).next(), None, "nobody touches the last group");
+            let last: Vec<_> = pass.iter().filter(|r| r.as_chunk().last).collect();
+            assert_eq!(last.len() as u64, GROUPS + 1, "each chunk once at the end");
+            assert!(last.iter().all(|r| r.as_chunk().present.count() == 512));
+        }
+    });
+    println!("{:?}", tracker.counters());
+}
+
+/// Where the TLB is not flushed after the clearing, these few pages stay in it and look idle.
+#[test]
+fn the_hottest_pages_are_seen_at_once() {
+    let start = memory(1, Advice::LinuxNoHugepage);
+    let stop = AtomicBool::new(false);
+    let mut tracker = open();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                (0..16).for_each(|page| touch(start + page * 4096));
+            }
+        });
+        tracker.ask(Nanos::from_millis(1), Nanos::from_millis(100));
+        let passes = gather(&mut tracker, start, 1, 12);
+        stop.store(true, Ordering::Relaxed);
+        let mut late = 0;
+        for pass in &passes[1..] {
+            let seen = first_seen(pass, start);
+            let pages: Vec<u64> = seen.keys().copied().collect();
+            assert_eq!(pages, (0..16).collect::<Vec<_>>());
+            late += seen.values().filter(|(since, _)| *since > Nanos::ZERO).count();
+        }
+        // The thread may have lost its processor for a moment.
+        assert!(late <= 2 * 16, "{late} of {} not at the first reading", 11 * 16);
+    });
+}
+
+#[test]
+fn huge_pages_are_one_page() {
+    let start = memory(4, Advice::LinuxHugepage);
+    let mut tracker = open();
+    tracker.ask(Nanos::from_millis(1), Nanos::from_millis(50));
+    let passes = gather(&mut tracker, start, 4, 3);
+    let huge = passes[2].iter().filter(|r| r.as_chunk().huge).count();
+    if huge == 0 {
+        println!("no huge page was free");
+        return;
+    }
+    let idle = passes[2].iter().filter(|r| r.as_chunk().huge);
+    assert!(idle.clone().all(|r| r.as_chunk().present.count() == 1));
+    assert!(idle.clone().all(|r| r.as_chunk().accessed.is_empty()), "nobody touches them");
+}
+
+#[test]
+fn memory_that_goes_is_told_no_more_and_a_pause_ends_all() {
+    let start = memory(2, Advice::LinuxNoHugepage);
+    let mut tracker = open();
+    tracker.ask(Nanos::from_millis(1), Nanos::from_millis(50));
+    let first = gather(&mut tracker, start, 2, 2);
+    assert!(first[1].iter().any(|r| r.as_chunk().start == Addr(start + CHUNK)));
+    let second = usize::try_from(start + CHUNK).expect("64 bit");
+    // SAFETY: memory of this test that nobody refers to.
+    unsafe {
+        rustix::mm::munmap(
+            std::ptr::with_exposed_provenance_mut(second),
+            usize::try_from(CHUNK).expect("fits"),
+        )
+    }
+    .expect("ours");
+    let after = gather(&mut tracker, start, 2, 3);
+    assert!(after[2].iter().all(|r| r.as_chunk().start == Addr(start)));
+    tracker.pause(true);
+    std::thread::sleep(Duration::from_millis(200));
+    tracker.told(|_| ());
+    std::thread::sleep(Duration::from_millis(200));
+    tracker.told(|told| panic!("{told:?} while paused"));
+    tracker.pause(false);
+    assert!(!gather(&mut tracker, start, 2, 2)[1].is_empty());
+    tracker.remove(Pid(std::process::id())).expect("ours");
+    tracker.told(|told| panic!("{told:?} of nobody"));
+}

@@ -18,11 +18,13 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 use terrace_core::Addr;
+use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::PageRef;
 use terrace_core::PageSize;
 use terrace_core::Pid;
 use terrace_proto::Outcome;
+use terrace_sys::clock;
 use terrace_sys::eventfd::EventFd;
 use terrace_sys::move_pages;
 use terrace_sys::move_pages::PageStatus;
@@ -66,6 +68,8 @@ pub struct Done {
     pub page: PageRef,
     /// How.
     pub outcome: Outcome,
+    /// Its share of the mover's processor time.
+    pub busy: Nanos,
 }
 
 /// The mover. Dropping it ends the thread after the batch at hand.
@@ -199,6 +203,7 @@ fn adapt(batch_max: usize, moved: usize, took: Duration) -> usize {
 
 fn move_batch(pid: Pid, to: NodeId, group: &[Order]) -> Vec<Done> {
     let pages: Vec<u64> = group.iter().map(|o| o.page.addr.0).collect();
+    let before = clock::thread_cpu_time();
     let outcomes = match move_pages_of(pid, to, &pages) {
         Ok(statuses) => statuses
             .iter()
@@ -210,6 +215,8 @@ fn move_batch(pid: Pid, to: NodeId, group: &[Order]) -> Vec<Done> {
             .collect(),
         Err(outcome) => vec![outcome; group.len()],
     };
+    let all: usize = group.iter().map(Order::base_pages).sum();
+    let busy = clock::thread_cpu_time().since(before).0 / all.max(1) as u64;
     group
         .iter()
         .zip(outcomes)
@@ -217,6 +224,7 @@ fn move_batch(pid: Pid, to: NodeId, group: &[Order]) -> Vec<Done> {
             seq: order.seq,
             page: order.page,
             outcome,
+            busy: Nanos(busy * order.page.size.base_pages()),
         })
         .collect()
 }

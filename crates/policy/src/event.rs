@@ -111,6 +111,16 @@ pub enum Event {
         /// Processor time of all of them together.
         busy: Nanos,
     },
+    /// A pass over the accessed bits of a process is over: all its pages were told for the last time
+    /// ([`terrace_core::ChunkReading::last`]).
+    Watched {
+        /// The process.
+        pid: Pid,
+        /// Entries that were read: base pages and huge pages, each one.
+        pages: u64,
+        /// Processor time that the pass took.
+        busy: Nanos,
+    },
     /// A node's memory, sampled.
     Memory {
         /// The node.

@@ -46,6 +46,9 @@ pub struct LinuxMachine {
     pub ordinary: OrdinaryMover,
     /// What the policy last asked to scan; taken by the session.
     pub scan_wanted: Option<(ScanScope, Nanos)>,
+    /// First wait and length of the passes over accessed bits that the policy last asked for; taken by the
+    /// session.
+    pub read_wanted: Option<(Nanos, Nanos)>,
     /// Whether the policy asked for an inventory; taken by the session.
     pub inventory_wanted: bool,
     /// Where page cache counts as room.
@@ -74,6 +77,7 @@ impl LinuxMachine {
             links: BTreeMap::new(),
             ordinary,
             scan_wanted: None,
+            read_wanted: None,
             inventory_wanted: false,
             cache_room: CacheRoom::default(),
             outstanding: BTreeMap::new(),
@@ -304,6 +308,11 @@ impl Machine for LinuxMachine {
 
     fn scan(&mut self, _now: Nanos, scope: ScanScope, period: Nanos) {
         self.scan_wanted = Some((scope, period));
+    }
+
+    fn read_accessed(&mut self, _now: Nanos, shortest: Nanos, pass: Nanos) -> bool {
+        self.read_wanted = Some((shortest, pass));
+        true
     }
 
     fn inventory(&mut self, _now: Nanos) {

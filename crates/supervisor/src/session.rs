@@ -358,6 +358,11 @@ impl Session {
         {
             tracking.scan(scope, period, largest(self.managed.iter().copied()));
         }
+        if let Some((shortest, pass)) = self.machine.read_wanted.take()
+            && let Some(tracking) = &mut self.tracking
+        {
+            tracking.read(shortest, pass);
+        }
         let busy = self.inventory.active();
         let next = deadline.min(self.memory_due).min(self.track_due);
         if busy { now } else { next }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which tracker a run has: the one it was told to have, or the best there is for its policy.
 //!
-//! A policy says what it decides by ([`Evidence`]). Hint faults come from the kernel's scanner, which
-//! the policy steers. Samples come from the processor's PMU, else from the lab's emulated one, else
+//! A policy says what it decides by ([`Evidence`]). Accessed bits are read as the policy asks for it. Hint
+//! faults come from the kernel's scanner, which the policy steers. Samples come from the processor's PMU, else from the lab's emulated one, else
 //! hint faults stand in for them: each is one sample, and the scanner is armed for all pages at an
 //! even pace. Where samples come from a PMU the scanner stays off: no page is armed and none faults.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -18,7 +19,10 @@ use terrace_core::Tiers;
 use terrace_policy::Evidence;
 use terrace_policy::ScanScope;
 use terrace_sys::clock;
+use terrace_sys::memory_blocks::MemoryBlocks;
 use terrace_sys::settings::SettingsError;
+use terrace_track::AccessedBits;
+use terrace_track::AccessedBitsConfig;
 use terrace_track::EmulatedPmu;
 use terrace_track::EmulatedPmuConfig;
 use terrace_track::HintFaultTracker;
@@ -29,6 +33,7 @@ use terrace_track::TrackError;
 use terrace_track::TrackEvent;
 use terrace_track::TrackStats;
 use terrace_track::Tracker;
+use terrace_track::accessed_bits::Told;
 use thiserror::Error;
 
 use crate::footprint;
@@ -44,6 +49,8 @@ const PASS_AS_SAMPLES: Nanos = Nanos::from_secs(5);
 pub enum Choice {
     /// What suits the policy: for samples `pmu`, `emulated-pmu`, `hint-faults`, the first that works.
     Auto,
+    /// The accessed bits of all pages, through BPF.
+    AccessedBits,
     /// The kernel's hint faults, through BPF.
     HintFaults,
     /// The processor's PMU.
@@ -54,7 +61,7 @@ pub enum Choice {
 
 /// No tracker has that name.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("Unknown tracker '{0}'; there are: auto, hint-faults, pmu, emulated-pmu")]
+#[error("Unknown tracker '{0}'; there are: auto, accessed-bits, hint-faults, pmu, emulated-pmu")]
 pub struct UnknownTracker(String);
 
 impl FromStr for Choice {
@@ -63,6 +70,7 @@ impl FromStr for Choice {
     fn from_str(name: &str) -> Result<Self, UnknownTracker> {
         match name {
             "auto" => Ok(Self::Auto),
+            "accessed-bits" => Ok(Self::AccessedBits),
             "hint-faults" => Ok(Self::HintFaults),
             "pmu" => Ok(Self::Pmu),
             "emulated-pmu" => Ok(Self::EmulatedPmu),
@@ -77,8 +85,7 @@ impl FromStr for Choice {
 pub fn candidates(evidence: Evidence, asked: &[Choice]) -> Option<Vec<Choice>> {
     let all: &[Choice] = match evidence {
         Evidence::Nothing => &[],
-        // Only the simulator reads them.
-        Evidence::AccessedBits => return None,
+        Evidence::AccessedBits => &[Choice::AccessedBits],
         Evidence::HintFaults => &[Choice::HintFaults],
         Evidence::Samples => &[Choice::Pmu, Choice::EmulatedPmu, Choice::HintFaults],
     };
@@ -96,6 +103,7 @@ pub fn candidates(evidence: Evidence, asked: &[Choice]) -> Option<Vec<Choice>> {
 
 #[derive(Debug)]
 enum Source {
+    AccessedBits(AccessedBits),
     HintFaults(Box<HintFaultTracker>, Scanner),
     Pmu(PmuTracker),
     EmulatedPmu(EmulatedPmu),
@@ -138,7 +146,7 @@ pub fn open(evidence: Evidence, list: &[Choice], options: &Options, tiers: &Tier
             Ok(source) => {
                 let mut tracking = Tracking {
                     source,
-                    samples: evidence != Evidence::HintFaults,
+                    samples: matches!(evidence, Evidence::Samples | Evidence::Nothing),
                     scan: None,
                     paused: false,
                 };
@@ -159,6 +167,7 @@ pub fn open(evidence: Evidence, list: &[Choice], options: &Options, tiers: &Tier
         }
     }
     let what = match evidence {
+        Evidence::AccessedBits => "no accessed bits",
         Evidence::HintFaults => "no hint faults",
         _ => "no samples",
     };
@@ -190,8 +199,17 @@ fn open_source(choice: Choice, options: &Options, tiers: &Tiers) -> Result<Sourc
                 .map_err(Into::into)
         }
         Choice::HintFaults => open_hint_faults(tiers, options),
+        Choice::AccessedBits => open_accessed_bits().map_err(Into::into),
     };
     opened.map_err(|error| format!("{error:#}"))
+}
+
+fn open_accessed_bits() -> Result<Source, TrackError> {
+    let config = AccessedBitsConfig {
+        memory: MemoryBlocks::read(Path::new("/")).pieces(),
+        ..AccessedBitsConfig::default()
+    };
+    AccessedBits::open(config).map(Source::AccessedBits)
 }
 
 fn open_hint_faults(tiers: &Tiers, options: &Options) -> anyhow::Result<Source> {
@@ -218,6 +236,7 @@ impl Tracking {
 
     fn tracker(&self) -> &dyn Tracker {
         match &self.source {
+            Source::AccessedBits(tracker) => tracker,
             Source::HintFaults(tracker, _) => tracker.as_ref(),
             Source::Pmu(tracker) => tracker,
             Source::EmulatedPmu(tracker) => tracker,
@@ -226,6 +245,7 @@ impl Tracking {
 
     fn tracker_mut(&mut self) -> &mut dyn Tracker {
         match &mut self.source {
+            Source::AccessedBits(tracker) => tracker,
             Source::HintFaults(tracker, _) => tracker.as_mut(),
             Source::Pmu(tracker) => tracker,
             Source::EmulatedPmu(tracker) => tracker,
@@ -260,6 +280,20 @@ impl Tracking {
     /// Where the source is broken.
     pub fn poll(&mut self, mut sink: impl FnMut(TrackEvent)) -> Result<(), TrackError> {
         self.tracker_mut().poll(Duration::ZERO, &mut sink)
+    }
+
+    /// Hands out what was read of accessed bits since the call before; [`Self::poll`] comes first.
+    pub fn told(&mut self, sink: impl FnMut(Told)) {
+        if let Source::AccessedBits(tracker) = &mut self.source {
+            tracker.told(sink);
+        }
+    }
+
+    /// Reads accessed bits in passes of that length, where that is the source.
+    pub fn read(&mut self, shortest: Nanos, pass: Nanos) {
+        if let Source::AccessedBits(tracker) = &self.source {
+            tracker.ask(shortest, pass);
+        }
     }
 
     /// Readable when there is much to read, if the source has such a descriptor.
@@ -336,6 +370,10 @@ impl Tracking {
                 pmu.enable(!paused);
                 Ok(())
             }
+            (Source::AccessedBits(bits), _) => {
+                bits.pause(paused);
+                Ok(())
+            }
             // It goes on at its small cost; a paused engine takes no notice.
             (Source::Pmu(_), _) => Ok(()),
             (Source::HintFaults(_, scanner), true) => scanner.stop(),
@@ -350,6 +388,7 @@ impl Tracking {
     #[must_use]
     pub fn counters(&self) -> BTreeMap<String, u64> {
         let own = match &self.source {
+            Source::AccessedBits(bits) => bits.counters(),
             Source::EmulatedPmu(pmu) => emulated_counters(pmu),
             Source::Pmu(pmu) => pmu_counters(pmu),
             Source::HintFaults(..) => {
@@ -429,6 +468,7 @@ mod tests {
     fn names_are_those_of_the_command_line() {
         for (name, choice) in [
             ("auto", Choice::Auto),
+            ("accessed-bits", Choice::AccessedBits),
             ("hint-faults", Choice::HintFaults),
             ("pmu", Choice::Pmu),
             ("emulated-pmu", Choice::EmulatedPmu),

@@ -131,7 +131,11 @@ fn a_page_is_seen_in_the_share_of_its_period_that_has_passed() {
                 let period = f64::from(1 << group) * 1e-3;
                 let pages = group * 512..(group + 1) * 512;
                 let times: Vec<_> = pages.filter_map(|page| seen.get(&page)).collect();
-                assert_eq!(times.len(), 512, "group {group}: none is missed in {number}");
+                assert_eq!(
+                    times.len(),
+                    512,
+                    "group {group}: none is missed in {number}"
+                );
                 // The last wait within the period is where a share is known.
                 let within = times.iter().filter(|t| t.1.as_secs_f64() <= period);
                 let Some(wait) = within.map(|t| t.1).max() else {
@@ -140,10 +144,17 @@ fn a_page_is_seen_in_the_share_of_its_period_that_has_passed() {
                 let share = times.iter().filter(|t| t.1 <= wait).count() as f64 / 512.0;
                 let expected = wait.as_secs_f64() / period;
                 println!("pass {number}, period {period}: {share:.3} for {expected:.3}");
-                assert!((share - expected).abs() < 0.25, "period {period} s: {share} for {expected}");
+                assert!(
+                    (share - expected).abs() < 0.25,
+                    "period {period} s: {share} for {expected}"
+                );
             }
             let never = GROUPS * 512..(GROUPS + 1) * 512;
-            assert_eq!(seen.range(never).next(), None, "nobody touches the last group");
+            assert_eq!(
+                seen.range(never).next(),
+                None,
+                "nobody touches the last group"
+            );
             let last: Vec<_> = pass.iter().filter(|r| r.as_chunk().last).collect();
             assert_eq!(last.len() as u64, GROUPS + 1, "each chunk once at the end");
             assert!(last.iter().all(|r| r.as_chunk().present.count() == 512));
@@ -172,10 +183,17 @@ fn the_hottest_pages_are_seen_at_once() {
             let seen = first_seen(pass, start);
             let pages: Vec<u64> = seen.keys().copied().collect();
             assert_eq!(pages, (0..16).collect::<Vec<_>>());
-            late += seen.values().filter(|(since, _)| *since > Nanos::ZERO).count();
+            late += seen
+                .values()
+                .filter(|(since, _)| *since > Nanos::ZERO)
+                .count();
         }
         // The thread may have lost its processor for a moment.
-        assert!(late <= 2 * 16, "{late} of {} not at the first reading", 11 * 16);
+        assert!(
+            late <= 2 * 16,
+            "{late} of {} not at the first reading",
+            11 * 16
+        );
     });
 }
 
@@ -192,7 +210,10 @@ fn huge_pages_are_one_page() {
     }
     let idle = passes[2].iter().filter(|r| r.as_chunk().huge);
     assert!(idle.clone().all(|r| r.as_chunk().present.count() == 1));
-    assert!(idle.clone().all(|r| r.as_chunk().accessed.is_empty()), "nobody touches them");
+    assert!(
+        idle.clone().all(|r| r.as_chunk().accessed.is_empty()),
+        "nobody touches them"
+    );
 }
 
 #[test]
@@ -201,7 +222,11 @@ fn memory_that_goes_is_told_no_more_and_a_pause_ends_all() {
     let mut tracker = open();
     tracker.ask(Nanos::from_millis(1), Nanos::from_millis(50));
     let first = gather(&mut tracker, start, 2, 2);
-    assert!(first[1].iter().any(|r| r.as_chunk().start == Addr(start + CHUNK)));
+    assert!(
+        first[1]
+            .iter()
+            .any(|r| r.as_chunk().start == Addr(start + CHUNK))
+    );
     let second = usize::try_from(start + CHUNK).expect("64 bit");
     // SAFETY: memory of this test that nobody refers to.
     unsafe {

@@ -19,6 +19,7 @@ use terrace_core::PageBits;
 use terrace_core::PageSize;
 use terrace_core::ladder;
 use terrace_policy::Engine;
+use terrace_policy::Event;
 
 use crate::hardware::NODES;
 use crate::hardware::node_id;
@@ -95,10 +96,30 @@ impl World {
             reader.done += 1;
         }
         if reader.done == reader.rungs.len() {
+            self.tell_costs(&reader, engine);
             self.clear_all(&mut reader, clock);
         }
         self.reader = Some(reader);
         self.pump(engine);
+    }
+
+    fn tell_costs(&mut self, reader: &Reader, engine: &mut Engine) {
+        #[expect(clippy::cast_precision_loss, reason = "a dozen rungs")]
+        let rungs = reader.rungs.len() as f64;
+        let each = self.costs.accessed_clear_ns + rungs * self.costs.accessed_read_ns;
+        for program in (0..self.space.programs()).filter(|_| rungs > 0.0) {
+            let regions = self.space.program_regions(program).iter();
+            let pages: u32 = regions.map(|region| region.count).sum();
+            let busy = f64::from(pages) * each + self.shootdown_ns(program, By::Worker);
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a time"
+            )]
+            let busy = Nanos(busy as u64);
+            let (pid, pages) = (pid(program), u64::from(pages));
+            engine.observe(Nanos(self.now), &Event::Watched { pid, pages, busy });
+        }
     }
 
     fn clear_all(&mut self, reader: &mut Reader, clock: &mut dyn Clock) {

@@ -17,6 +17,7 @@ use terrace_sys::process::Stat;
 use terrace_track::HintFault;
 use terrace_track::Sample;
 use terrace_track::TrackEvent;
+use terrace_track::accessed_bits::Told;
 
 use super::Session;
 use super::samples::Batch;
@@ -93,6 +94,13 @@ impl Session {
         if let Err(error) = polled {
             tracing::warn!("Tracker {}: {error}", tracking.name());
         }
+        tracking.told(|told| match told {
+            Told::Reading(reading) => self.engine.accessed(now, &reading.as_chunk()),
+            Told::PassOver { pid, pages, busy } => {
+                self.engine
+                    .observe(now, &Event::Watched { pid, pages, busy });
+            }
+        });
         self.tracking = Some(tracking);
         for event in batch.finish() {
             self.engine.observe(now, &event);
@@ -161,6 +169,15 @@ impl Session {
                 inaccessible_ns: 0,
             };
             self.ended(now, end);
+            let (size, busy) = (done.page.size, done.busy);
+            let pages = if done.outcome.moved() {
+                size.base_pages()
+            } else {
+                0
+            };
+            let pages = u32::try_from(pages).unwrap_or(u32::MAX);
+            self.engine
+                .observe(now, &Event::Moved { pages, size, busy });
         }
         let pids: Vec<Pid> = self.machine.links.keys().copied().collect();
         for pid in pids {

@@ -24,7 +24,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use terrace_bpf::FrameRange;
 use terrace_bpf::HintFaults;
 use terrace_bpf::PageTables;
 use terrace_bpf::Record;
@@ -50,8 +49,8 @@ const LIVES_BYTES: u32 = 1 << 18;
 /// How it reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessedBitsConfig {
-    /// Where memory is, in frames.
-    pub memory: Vec<(FrameRange, NodeId)>,
+    /// Pieces of memory: first physical address, bytes, node ([`terrace_sys::memory_blocks`]).
+    pub memory: Vec<(u64, u64, NodeId)>,
     /// How long a call may hold the process's mmap lock.
     pub max_stall: Nanos,
     /// Share of a processor that reading takes at most, in thousandths.

@@ -22,16 +22,23 @@ pub(super) struct Nodes {
 impl Nodes {
     /// Of a machine with these pieces of memory. Of more pieces than can be told apart the smallest count as
     /// the rest's.
-    pub(super) fn new(pieces: &[(FrameRange, NodeId)]) -> Self {
-        let count = |node: NodeId| pieces.iter().filter(|(_, of)| *of == node).count();
-        let rest = pieces.iter().map(|(_, node)| *node);
+    pub(super) fn new(pieces: &[(u64, u64, NodeId)]) -> Self {
+        let count = |node: NodeId| pieces.iter().filter(|(.., of)| *of == node).count();
+        let rest = pieces.iter().map(|(.., node)| *node);
         let rest = rest.max_by_key(|node| (count(*node), node.0));
-        let mut told: Vec<_> = pieces.iter().filter(|(_, of)| Some(*of) != rest).collect();
-        told.sort_by_key(|(range, _)| std::cmp::Reverse(range.count));
+        let mut told: Vec<_> = pieces.iter().filter(|(.., of)| Some(*of) != rest).collect();
+        told.sort_by_key(|(_, bytes, _)| std::cmp::Reverse(*bytes));
         told.truncate(FRAME_RANGES);
+        let frames = |first: u64, bytes: u64| FrameRange {
+            first: first >> 12,
+            count: bytes >> 12,
+        };
         Self {
-            ranges: told.iter().map(|(range, _)| *range).collect(),
-            nodes: told.iter().map(|(_, node)| *node).collect(),
+            ranges: told
+                .iter()
+                .map(|(first, bytes, _)| frames(*first, *bytes))
+                .collect(),
+            nodes: told.iter().map(|(.., node)| *node).collect(),
             rest,
         }
     }
@@ -66,7 +73,7 @@ mod tests {
 
     #[test]
     fn the_node_in_most_pieces_is_the_rest() {
-        let piece = |first, count, node| (FrameRange { first, count }, NodeId(node));
+        let piece = |first: u64, count: u64, node| (first << 12, count << 12, NodeId(node));
         let nodes = Nodes::new(&[piece(0, 10, 0), piece(20, 5, 0), piece(100, 50, 1)]);
         assert_eq!(nodes.rest, Some(NodeId(0)));
         assert_eq!(nodes.nodes, [NodeId(1)]);

@@ -438,6 +438,7 @@ impl Policy for Kernel {
             Event::Sampled { .. }
             | Event::Mapped { .. }
             | Event::Moved { .. }
+            | Event::Watched { .. }
             | Event::Priority { .. }
             | Event::ShadowLost { .. }
             | Event::Unmapped { .. }

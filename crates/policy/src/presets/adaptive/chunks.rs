@@ -163,10 +163,10 @@ impl Chunks {
         self.all.retain(|(of, _), _| *of != pid);
     }
 
-    /// Drops what was not told of since before the pass before this one.
-    pub(super) fn expire(&mut self, pass: u32) {
+    /// Drops what was not told of since before the pass of its process before this one.
+    pub(super) fn expire(&mut self, pid: Pid, pass: u32) {
         self.all
-            .retain(|_, chunk| pass.wrapping_sub(chunk.heard) <= 2);
+            .retain(|(of, _), chunk| *of != pid || pass.wrapping_sub(chunk.heard) <= 2);
     }
 
     /// All, from that key on and round to it again.
@@ -219,9 +219,10 @@ mod tests {
     fn a_chunk_that_is_not_told_of_is_forgotten() {
         let mut chunks = Chunks::default();
         chunks.get_or_new((PID, 1), false).heard = 4;
-        chunks.expire(6);
+        chunks.expire(Pid(9), 60);
+        chunks.expire(PID, 6);
         assert!(chunks.bytes() > 0);
-        chunks.expire(7);
+        chunks.expire(PID, 7);
         assert_eq!(chunks.bytes(), 0);
     }
 

@@ -17,7 +17,6 @@ use super::select::Census;
 use super::select::Group;
 use super::value;
 use super::whole_ns;
-use crate::event::Action;
 
 /// Bits a page by which a pass must be worse predicted than usual to be a new phase: a page's class is
 /// then half an octave further off than usual.
@@ -27,61 +26,74 @@ const ALARM_AGAIN: Nanos = Nanos::from_millis(30_000);
 
 const SIZES: [PageSize; 2] = [PageSize::Base4K, PageSize::Huge2M];
 
+/// A sum of times, ns.
+#[expect(clippy::cast_precision_loss, reason = "times far below 2^53 ns")]
+fn whole(times: impl Iterator<Item = u64>) -> f64 {
+    times.sum::<u64>() as f64
+}
+
 fn census() -> Box<Census> {
     Box::new([[[0; CLASSES]; 2]; 2])
 }
 
 impl Adaptive {
-    /// Ends the pass.
+    /// Plans by what is known now. Passes that are complete are ended before.
     pub(super) fn decide(&mut self, now: Nanos) {
         self.plan_at = Nanos::MAX;
         self.plan_by = Nanos::MAX;
+        self.plan_again = now + Nanos(self.pace.pass.0 / 8);
         self.counters.passes += 1;
-        self.pass = self.pass.wrapping_add(1);
-        self.chunks.expire(self.pass);
-        let surprised = self.learn_pass(now);
+        let complete = self
+            .processes
+            .iter()
+            .filter(|(_, process)| process.complete);
+        let complete: Vec<Pid> = complete.map(|(pid, _)| *pid).collect();
+        complete.into_iter().for_each(|pid| self.end_pass(now, pid));
         let counts = self.count();
-        let shown = self.plan(&counts, surprised);
+        let shown = self.plan(&counts);
+        // Likewise once in a pass.
+        if now < self.pace_at {
+            return;
+        }
+        self.pace_at = now + Nanos(self.pace.pass.0 / 2);
         let before = self.pace;
         self.pace.next(shown, &self.params);
+        self.surprised = false;
         if (self.pace.pass, self.pace.shortest) != (before.pass, before.shortest) {
-            self.asks.push_back(Action::ReadAccessed {
-                shortest: self.pace.shortest,
-                pass: self.pace.pass,
-            });
+            self.ask();
         }
-        self.first = 0;
     }
 
-    fn learn_pass(&mut self, now: Nanos) -> bool {
+    /// Learns from a process's pass, which is over.
+    pub(super) fn end_pass(&mut self, now: Nanos, pid: Pid) {
         let keep = 1.0 - f64::from(self.params.forget_1024) / 1024.0;
         let horizon = self.params.horizon.as_secs_f64();
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return;
+        };
+        process.complete = false;
+        process.pass = process.pass.wrapping_add(1);
+        process.first_before = std::mem::take(&mut process.first);
         // Transitions of a pass of another length are others, and those between two lengths are of neither.
-        let changed = (self.pass_s / self.pass_s_before - 1.0).abs() > 0.1;
-        self.pass_s_before = self.pass_s;
-        let mut any = false;
-        for process in self.processes.values_mut() {
-            if !std::mem::take(&mut process.complete) {
-                continue;
-            }
-            let again = |at: Nanos| now.0.saturating_sub(at.0) < ALARM_AGAIN.0;
-            let alarm = if changed || process.surprised.is_some_and(again) {
-                f64::INFINITY
-            } else {
-                ALARM_BITS
-            };
-            if process.transitions.end_pass(keep, alarm) {
-                process.surprised = Some(now);
-                self.counters.surprises += 1;
-                any = true;
-            }
-            if changed {
-                process.transitions.forget();
-            }
-            let (m, r) = (process.transitions.matrix(), process.transitions.rates());
-            process.values = value::values(&m, &r, self.pass_s, horizon, self.saved_ns);
+        let changed = (process.pass_s / process.pass_s_before - 1.0).abs() > 0.1;
+        process.pass_s_before = process.pass_s;
+        let again = |at: Nanos| now.0.saturating_sub(at.0) < ALARM_AGAIN.0;
+        let alarm = if changed || process.surprised.is_some_and(again) {
+            f64::INFINITY
+        } else {
+            ALARM_BITS
+        };
+        if process.transitions.end_pass(keep, alarm) {
+            process.surprised = Some(now);
+            self.counters.surprises += 1;
+            self.surprised = true;
         }
-        any
+        if changed {
+            process.transitions.forget();
+        }
+        let (m, r) = (process.transitions.matrix(), process.transitions.rates());
+        process.values = value::values(&m, &r, process.pass_s, horizon, self.saved_ns);
+        self.chunks.expire(pid, process.pass);
     }
 
     fn count(&self) -> BTreeMap<Pid, Box<Census>> {
@@ -113,7 +125,7 @@ impl Adaptive {
         groups
     }
 
-    fn plan(&mut self, counts: &BTreeMap<Pid, Box<Census>>, surprised: bool) -> Shown {
+    fn plan(&mut self, counts: &BTreeMap<Pid, Box<Census>>) -> Shown {
         let (slow, fast) = (self.groups(counts, 0), self.groups(counts, 1));
         let pages = |bytes: i128| u64::try_from(bytes / 4096).unwrap_or(0);
         let (room, short) = (pages(self.rooms.spare()), pages(self.rooms.shortage()));
@@ -133,10 +145,14 @@ impl Adaptive {
         self.counters.swaps += quotas.swapped;
         Shown {
             gain: quotas.gain,
-            pages: self.counters.pages,
+            cost: whole(self.processes.values().map(|process| process.busy.0)),
             fast: on_fast,
-            first: self.first,
-            surprised,
+            first: self
+                .processes
+                .values()
+                .map(|process| process.first_before)
+                .sum(),
+            surprised: self.surprised,
         }
     }
 }

@@ -18,10 +18,14 @@ impl Adaptive {
     /// Takes the pages' new levels in; gives those that were seen now and are not in fast memory.
     pub(super) fn learn(&mut self, key: Key, reading: &ChunkReading<'_>) -> PageBits {
         let (since, until) = (reading.since.as_secs_f64(), reading.until.as_secs_f64());
+        self.meet(key.0);
+        let Some(process) = self.processes.get_mut(&key.0) else {
+            return PageBits::NONE;
+        };
         if reading.last {
-            self.pass_s = until.max(1e-3);
+            process.pass_s = until.max(1e-3);
         }
-        let pass = self.pass_s;
+        let pass = process.pass_s;
         let seen = Seen {
             seen: true,
             exposure: f64::midpoint(since.min(until), until).max(1e-6),
@@ -32,10 +36,6 @@ impl Adaptive {
         };
         self.steps[0].set(seen, pass);
         self.steps[1].set(unseen, pass);
-        self.process(key.0);
-        let Some(process) = self.processes.get_mut(&key.0) else {
-            return PageBits::NONE;
-        };
         let chunk = self.chunks.get_or_new(key, reading.huge);
         chunk.remap(reading.huge);
         let whole = whole(reading.huge);
@@ -44,7 +44,7 @@ impl Adaptive {
         chunk.fast = on_fast
             .fold(PageBits::NONE, |all, (_, pages)| all.or(pages))
             .and(&chunk.present);
-        chunk.heard = self.pass;
+        chunk.heard = process.pass;
         process.complete |= reading.last;
         let fresh = reading.fresh.and(&chunk.present);
         let mut observe = |pages: PageBits, steps: &Steps, one: Seen| {
@@ -61,7 +61,7 @@ impl Adaptive {
             observe(missed, &self.steps[1], unseen);
         }
         if reading.since == Nanos::ZERO && !reading.last {
-            self.first += u64::from(fresh.count()) * chunk.size().base_pages();
+            process.first += u64::from(fresh.count()) * chunk.size().base_pages();
         }
         fresh.without(&chunk.fast)
     }

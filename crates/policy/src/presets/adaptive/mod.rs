@@ -61,6 +61,17 @@ struct Process {
     values: Values,
     /// It was told what the last reading of a pass showed, and the pass has not been ended.
     complete: bool,
+    /// Its passes so far.
+    pass: u32,
+    /// The length of the pass that is read at present, as its readings tell, s.
+    pass_s: f64,
+    /// The same of the pass before.
+    pass_s_before: f64,
+    /// Base pages seen at the first reading of this pass, and of the one before.
+    first: u64,
+    first_before: u64,
+    /// Processor time that reading it took in the last pass.
+    busy: Nanos,
     /// When it last did what nobody expected.
     surprised: Option<Nanos>,
 }
@@ -106,16 +117,15 @@ pub struct Adaptive {
     asks: VecDeque<Action>,
     /// The observation of this reading, and of a pass without a sighting: what they make of levels.
     steps: [Steps; 2],
-    /// The length of the pass that is read at present, as its readings tell.
-    pass_s: f64,
-    /// The same of the pass before.
-    pass_s_before: f64,
-    pass: u32,
-    /// Fast and other base pages seen at the first reading of this pass.
-    first: u64,
     /// When to plan, and by when at the latest.
     plan_at: Nanos,
     plan_by: Nanos,
+    /// No other plan before, where processes end their passes one after the other.
+    plan_again: Nanos,
+    /// The pace does not change before.
+    pace_at: Nanos,
+    /// A process did what nobody expected since it changed last.
+    surprised: bool,
     /// Where the last plan stopped to take pages.
     cursor: Key,
     counters: Counters,
@@ -142,21 +152,31 @@ impl Adaptive {
                 pass: pace.pass,
             }]),
             steps: [Steps::new(none, 1.0), Steps::new(none, 1.0)],
-            pass_s: pace.pass.as_secs_f64(),
-            pass_s_before: pace.pass.as_secs_f64(),
             pace,
-            pass: 0,
-            first: 0,
             plan_at: Nanos::MAX,
             plan_by: Nanos::MAX,
+            plan_again: Nanos::ZERO,
+            pace_at: Nanos::ZERO,
+            surprised: false,
             cursor: (Pid(0), 0),
             counters: Counters::default(),
             params,
         }
     }
 
-    fn process(&mut self, pid: Pid) -> &mut Process {
-        let (pass, horizon) = (self.pass_s, self.params.horizon.as_secs_f64());
+    /// Meets a process, if it is new.
+    fn meet(&mut self, pid: Pid) {
+        if self.processes.contains_key(&pid) {
+            return;
+        }
+        // Nothing is known of it, and most is to be gained soon.
+        if self.pace.hurry(&self.params) {
+            self.ask();
+        }
+        let (pass, horizon) = (
+            self.pace.pass.as_secs_f64(),
+            self.params.horizon.as_secs_f64(),
+        );
         let saved = self.saved_ns;
         self.processes.entry(pid).or_insert_with(|| {
             let transitions = Transitions::new();
@@ -165,9 +185,23 @@ impl Adaptive {
                 values: value::values(&m, &r, pass, horizon, saved),
                 transitions,
                 complete: false,
+                pass: 0,
+                pass_s: pass,
+                pass_s_before: pass,
+                first: 0,
+                first_before: 0,
+                busy: Nanos::ZERO,
                 surprised: None,
             }
-        })
+        });
+    }
+
+    /// Asks for readings at the present pace.
+    fn ask(&mut self) {
+        self.asks.push_back(Action::ReadAccessed {
+            shortest: self.pace.shortest,
+            pass: self.pace.pass,
+        });
     }
 }
 
@@ -189,6 +223,11 @@ impl Policy for Adaptive {
                 migration,
                 verdict,
             } => self.end_move(page, migration, verdict),
+            Event::Watched { pid, busy, .. } => {
+                if let Some(process) = self.processes.get_mut(&pid) {
+                    process.busy = busy;
+                }
+            }
             Event::Unmapped { pid, range } => self.chunks.unmapped(pid, range),
             Event::Gone { pid } => {
                 self.chunks.gone(pid);
@@ -211,7 +250,11 @@ impl Policy for Adaptive {
         let complete = |process: &Process| process.complete;
         if !reading.last && self.processes.get(&reading.pid).is_some_and(complete) {
             // The next pass has begun: what it shows first would make those that it shows look better.
-            self.decide(now);
+            if now >= self.plan_again {
+                self.decide(now);
+            } else {
+                self.end_pass(now, reading.pid);
+            }
         }
         let candidates = self.learn(key, reading);
         if reading.last {

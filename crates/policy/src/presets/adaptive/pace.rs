@@ -2,7 +2,7 @@
 //! How often to look, and how closely: a pass's length and its shortest wait.
 //!
 //! ```text
-//! cost      = pages * (clear + rungs * read)
+//! cost      = processor time of the last pass, as the reader tells it
 //! pass      x 2  while  what the last pass could gain  <  its cost  and  cost / pass > 1 % of a processor
 //!                or     cost / pass > 5 %
 //!           / 2  while  it could gain more than eight times its cost; the shortest when a process surprises
@@ -16,9 +16,6 @@ use terrace_core::Nanos;
 
 use super::params::Params;
 
-/// Processor time of clearing and of reading a page's bit, ns (design notes, prototype).
-const CLEAR_NS: f64 = 30.0;
-const READ_NS: f64 = 3.0;
 /// Share of a processor that reading may take: at rest, and while it pays.
 const REST_SHARE: f64 = 0.01;
 const BUSY_SHARE: f64 = 0.05;
@@ -31,11 +28,11 @@ const FINER: u64 = 8;
 pub(super) struct Shown {
     /// What its plan gains, ns.
     pub(super) gain: f64,
-    /// Mapped pages that were read.
-    pub(super) pages: u64,
-    /// Of those, fast ones.
+    /// What reading all pages once costs, ns.
+    pub(super) cost: f64,
+    /// Pages in fast memory.
     pub(super) fast: u64,
-    /// Of those, the ones seen at the first reading.
+    /// Pages of either that were seen at the first reading.
     pub(super) first: u64,
     /// A process did what nobody expected.
     pub(super) surprised: bool,
@@ -59,11 +56,13 @@ impl Pace {
         }
     }
 
-    /// What a pass over so many pages costs, ns.
-    #[expect(clippy::cast_precision_loss, reason = "numbers of pages")]
-    pub(super) fn cost(&self, pages: u64) -> f64 {
-        let rungs = (self.pass.0 as f64 / self.shortest.0.max(1) as f64).log2() + 1.0;
-        pages as f64 * (CLEAR_NS + READ_NS * rungs.max(1.0))
+    /// Somebody new is there: as often as can be. Whether that is another pace.
+    pub(super) fn hurry(&mut self, params: &Params) -> bool {
+        let changed = params.pace && self.pass > params.pass_min;
+        if changed {
+            self.pass = params.pass_min;
+        }
+        changed
     }
 
     /// After a pass.
@@ -71,7 +70,7 @@ impl Pace {
         if !params.pace {
             return;
         }
-        let cost = self.cost(shown.pages);
+        let cost = shown.cost;
         #[expect(clippy::cast_precision_loss, reason = "a time")]
         let share = |pass: Nanos| cost / pass.0 as f64;
         let half = Nanos(self.pass.0 / 2).max(params.pass_min);
@@ -101,7 +100,7 @@ mod tests {
 
     const SHOWN: Shown = Shown {
         gain: 0.0,
-        pages: 1 << 20,
+        cost: 60e6,
         fast: 200_000,
         first: 20_000,
         surprised: false,
@@ -115,8 +114,8 @@ mod tests {
             pace.next(SHOWN, &params);
         }
         let rest = pace.pass;
-        assert!(pace.rests > 1 && pace.cost(SHOWN.pages) <= 0.01 * rest.0 as f64);
-        let gain = 10.0 * pace.cost(SHOWN.pages);
+        assert!(pace.rests > 1 && SHOWN.cost <= 0.01 * rest.0 as f64);
+        let gain = 10.0 * SHOWN.cost;
         pace.next(Shown { gain, ..SHOWN }, &params);
         assert_eq!(pace.pass, Nanos(rest.0 / 2));
         pace.next(
@@ -133,11 +132,14 @@ mod tests {
         );
         let small = Shown {
             surprised: true,
-            pages: 1_000,
+            cost: 60e3,
             ..SHOWN
         };
         pace.next(small, &params);
         assert_eq!(pace.pass, params.pass_min);
+        assert!(!pace.hurry(&params));
+        pace.pass = rest;
+        assert!(pace.hurry(&params) && pace.pass == params.pass_min);
     }
 
     #[test]

@@ -398,6 +398,7 @@ impl Policy for Hemem {
             | Event::Armed { .. }
             | Event::Probed { .. }
             | Event::Moved { .. }
+            | Event::Watched { .. }
             | Event::ShadowLost { .. } => {}
         }
     }

@@ -334,6 +334,7 @@ impl Policy for Nomad {
             | Event::Sampled { .. }
             | Event::Mapped { .. }
             | Event::Moved { .. }
+            | Event::Watched { .. }
             | Event::Priority { .. } => {}
             Event::Memory { node, memory } => self.memory(node, memory),
         }

@@ -121,6 +121,13 @@ pub enum Event {
         /// Processor time that the pass took.
         busy: Nanos,
     },
+    /// What a read from a node takes now that memory serves, measured under the present load.
+    Latency {
+        /// The node.
+        node: NodeId,
+        /// Time of one read.
+        read: Nanos,
+    },
     /// A node's memory, sampled.
     Memory {
         /// The node.

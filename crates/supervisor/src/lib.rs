@@ -19,6 +19,7 @@ pub mod cpu;
 mod footprint;
 pub mod group;
 pub mod inventory;
+mod latencies;
 pub mod links;
 pub mod machine;
 pub mod mappings;

@@ -41,6 +41,7 @@ use crate::cpu::Agents;
 use crate::footprint;
 use crate::group::Members;
 use crate::inventory::Inventory;
+use crate::latencies::Latencies;
 use crate::links::AgentSocket;
 use crate::machine::LinuxMachine;
 use crate::mappings::Mappings;
@@ -90,6 +91,7 @@ struct Session {
     control: Control,
     members: Option<Members>,
     memory: MemoryReader,
+    latencies: Option<Latencies>,
     inventory: Inventory,
     managed: BTreeSet<Pid>,
     started: Nanos,
@@ -212,6 +214,7 @@ impl Session {
             control,
             members,
             memory: MemoryReader::open(Path::new("/"))?,
+            latencies: (evidence == Evidence::AccessedBits).then(Latencies::default),
             inventory: Inventory::default(),
             managed: BTreeSet::new(),
             started: now,
@@ -317,6 +320,7 @@ impl Session {
     /// One round: events in, actions out. Gives the time of the next one at the latest.
     fn work(&mut self, now: Nanos, ready: &Ready) -> Nanos {
         self.sample_memory(now);
+        self.measure_latencies(now);
         let samples = self.tracking.as_ref().is_some_and(Tracking::samples);
         if samples || ready.tracked || now >= self.track_due {
             self.track_due = now + Nanos::from(TRACK_INTERVAL);

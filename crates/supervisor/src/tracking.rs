@@ -19,8 +19,8 @@ use terrace_core::Tiers;
 use terrace_policy::Evidence;
 use terrace_policy::ScanScope;
 use terrace_sys::clock;
-use terrace_sys::memory_blocks::MemoryBlocks;
 use terrace_sys::settings::SettingsError;
+use terrace_sys::zones;
 use terrace_track::AccessedBits;
 use terrace_track::AccessedBitsConfig;
 use terrace_track::EmulatedPmu;
@@ -206,7 +206,7 @@ fn open_source(choice: Choice, options: &Options, tiers: &Tiers) -> Result<Sourc
 
 fn open_accessed_bits() -> Result<Source, TrackError> {
     let config = AccessedBitsConfig {
-        memory: MemoryBlocks::read(Path::new("/")).pieces(),
+        zones: zones::read(Path::new("/")),
         ..AccessedBitsConfig::default()
     };
     AccessedBits::open(config).map(Source::AccessedBits)

@@ -35,23 +35,6 @@ impl MemoryBlocks {
         Self { block_bytes, nodes }
     }
 
-    /// The pieces of memory in a row that belong to one node: first address, bytes, node; in the order of
-    /// addresses.
-    #[must_use]
-    pub fn pieces(&self) -> Vec<(u64, u64, NodeId)> {
-        let mut pieces: Vec<(u64, u64, NodeId)> = Vec::new();
-        for &(number, node) in &self.nodes {
-            let start = number * self.block_bytes;
-            match pieces.last_mut() {
-                Some((first, bytes, of)) if *of == node && *first + *bytes == start => {
-                    *bytes += self.block_bytes;
-                }
-                _ => pieces.push((start, self.block_bytes, node)),
-            }
-        }
-        pieces
-    }
-
     /// The node of a physical address, if it is known.
     #[must_use]
     pub fn node_of(&self, phys: u64) -> Option<NodeId> {

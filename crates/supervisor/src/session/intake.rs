@@ -68,6 +68,17 @@ impl Session {
         }
     }
 
+    pub(super) fn measure_latencies(&mut self, now: Nanos) {
+        if let Some(latencies) = &mut self.latencies
+            && self.tracking.is_some()
+        {
+            let engine = &mut self.engine;
+            latencies.measure(now, &self.setting.tiers, |node, read| {
+                engine.observe(now, &Event::Latency { node, read });
+            });
+        }
+    }
+
     pub(super) fn track(&mut self, now: Nanos) {
         let Some(mut tracking) = self.tracking.take() else {
             return;

@@ -28,8 +28,8 @@ use terrace_bpf::HintFaults;
 use terrace_bpf::PageTables;
 use terrace_bpf::Record;
 use terrace_core::Nanos;
-use terrace_core::NodeId;
 use terrace_core::Pid;
+use terrace_sys::zones::Zone;
 
 pub use reading::Reading;
 pub use reading::Told;
@@ -49,8 +49,8 @@ const LIVES_BYTES: u32 = 1 << 18;
 /// How it reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessedBitsConfig {
-    /// Pieces of memory: first physical address, bytes, node ([`terrace_sys::memory_blocks`]).
-    pub memory: Vec<(u64, u64, NodeId)>,
+    /// Which page frames are on which node.
+    pub zones: Vec<Zone>,
     /// How long a call may hold the process's mmap lock.
     pub max_stall: Nanos,
     /// Share of a processor that reading takes at most, in thousandths.
@@ -61,7 +61,7 @@ impl Default for AccessedBitsConfig {
     /// Calls of 2 ms, a twentieth of a processor.
     fn default() -> Self {
         Self {
-            memory: Vec::new(),
+            zones: Vec::new(),
             max_stall: Nanos::from_millis(2),
             budget_permille: 50,
         }
@@ -86,7 +86,7 @@ impl AccessedBits {
     ///
     /// Where the kernel lacks what is needed, or permission is missing.
     pub fn open(config: AccessedBitsConfig) -> Result<Self, TrackError> {
-        let nodes = Nodes::new(&config.memory);
+        let nodes = Nodes::new(&config.zones);
         let tables = PageTables::open(&nodes.ranges)?;
         let lives = HintFaults::lives(LIVES_BYTES)?;
         let shared = Arc::new(Shared::new().map_err(terrace_bpf::PageTablesError::Own)?);

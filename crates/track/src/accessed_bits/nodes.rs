@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which node a page is on, by its frame: ranges of frames that the walk tells apart.
 //!
-//! The node with most ranges has none: what is in none of the others' is its. So two nodes of which one is
+//! The node with most zones has none: what is in none of the others' is its. So two nodes of which one is
 //! in a single piece take one range, whatever holes the other has.
 
 use terrace_bpf::FrameRange;
@@ -9,6 +9,7 @@ use terrace_bpf::RawChunk;
 use terrace_bpf::page_tables::FRAME_RANGES;
 use terrace_core::NodeId;
 use terrace_core::PageBits;
+use terrace_sys::zones::Zone;
 
 /// The ranges that are told apart, and whose they are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,25 +21,25 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// Of a machine with these pieces of memory. Of more pieces than can be told apart the smallest count as
+    /// Of a machine with these zones. Of more than can be told apart the smallest count as
     /// the rest's.
-    pub(super) fn new(pieces: &[(u64, u64, NodeId)]) -> Self {
-        let count = |node: NodeId| pieces.iter().filter(|(.., of)| *of == node).count();
-        let rest = pieces.iter().map(|(.., node)| *node);
+    pub(super) fn new(zones: &[Zone]) -> Self {
+        let count = |node: NodeId| zones.iter().filter(|zone| zone.node == node).count();
+        let rest = zones.iter().map(|zone| zone.node);
         let rest = rest.max_by_key(|node| (count(*node), node.0));
-        let mut told: Vec<_> = pieces.iter().filter(|(.., of)| Some(*of) != rest).collect();
-        told.sort_by_key(|(_, bytes, _)| std::cmp::Reverse(*bytes));
+        let told = zones.iter().filter(|zone| Some(zone.node) != rest);
+        let mut told: Vec<Zone> = told.copied().collect();
+        told.sort_by_key(|zone| std::cmp::Reverse(zone.count));
         told.truncate(FRAME_RANGES);
-        let frames = |first: u64, bytes: u64| FrameRange {
-            first: first >> 12,
-            count: bytes >> 12,
+        // Where two overlap, the smaller is meant.
+        told.reverse();
+        let frames = |zone: &Zone| FrameRange {
+            first: zone.first,
+            count: zone.count,
         };
         Self {
-            ranges: told
-                .iter()
-                .map(|(first, bytes, _)| frames(*first, *bytes))
-                .collect(),
-            nodes: told.iter().map(|(.., node)| *node).collect(),
+            ranges: told.iter().map(frames).collect(),
+            nodes: told.iter().map(|zone| zone.node).collect(),
             rest,
         }
     }
@@ -73,16 +74,21 @@ mod tests {
 
     #[test]
     fn the_node_in_most_pieces_is_the_rest() {
-        let piece = |first: u64, count: u64, node| (first << 12, count << 12, NodeId(node));
-        let nodes = Nodes::new(&[piece(0, 10, 0), piece(20, 5, 0), piece(100, 50, 1)]);
+        let zone = |first, count, node| Zone {
+            node: NodeId(node),
+            first,
+            count,
+        };
+        let nodes = Nodes::new(&[zone(0, 10, 0), zone(20, 5, 0), zone(100, 50, 1)]);
         assert_eq!(nodes.rest, Some(NodeId(0)));
         assert_eq!(nodes.nodes, [NodeId(1)]);
-        let many: Vec<_> = (0..40)
-            .map(|i| piece(i * 10, i + 1, 1 + (i % 2) as u16))
+        let many: Vec<Zone> = (0..40_u16)
+            .map(|i| zone(u64::from(i) * 10, u64::from(i) + 1, 1 + i % 2))
             .collect();
         let nodes = Nodes::new(&many);
         assert_eq!(nodes.ranges.len(), FRAME_RANGES);
         assert!(nodes.ranges.iter().all(|range| range.count > 20));
+        assert!(nodes.ranges.windows(2).all(|w| w[0].count <= w[1].count));
         assert!(Nodes::new(&[]).ranges.is_empty());
     }
 }

@@ -439,6 +439,7 @@ impl Policy for Kernel {
             | Event::Mapped { .. }
             | Event::Moved { .. }
             | Event::Watched { .. }
+            | Event::Latency { .. }
             | Event::Priority { .. }
             | Event::ShadowLost { .. }
             | Event::Unmapped { .. }

@@ -68,6 +68,7 @@ impl Adaptive {
     pub(super) fn end_pass(&mut self, now: Nanos, pid: Pid) {
         let keep = 1.0 - f64::from(self.params.forget_1024) / 1024.0;
         let horizon = self.params.horizon.as_secs_f64();
+        let saved = self.latencies.saved_ns();
         let Some(process) = self.processes.get_mut(&pid) else {
             return;
         };
@@ -92,7 +93,7 @@ impl Adaptive {
             process.transitions.forget();
         }
         let (m, r) = (process.transitions.matrix(), process.transitions.rates());
-        process.values = value::values(&m, &r, process.pass_s, horizon, self.saved_ns);
+        process.values = value::values(&m, &r, process.pass_s, horizon, saved);
         self.chunks.expire(pid, process.pass);
     }
 

@@ -7,7 +7,7 @@
 //! threshold on heat: regression to the mean, scans and uniform access are all in the counts.
 //! `docs/adaptive.md` has the figures.
 //!
-//! * `classes` (a page's byte), `transitions` (M and r), `value` (V), `costs`, `select` (who changes
+//! * `classes` (a page's byte), `transitions` (M and r), `value` (V), `latencies` and `costs` (as measured), `select` (who changes
 //!   places), `pace` (how often to look); `chunks` and `rooms` hold what is known of pages and memory;
 //!   `learn` takes a reading in, `decide` ends a pass, `moves` carries a plan out; this file ties them together.
 
@@ -15,6 +15,7 @@ mod chunks;
 mod classes;
 mod costs;
 mod decide;
+mod latencies;
 mod learn;
 mod moves;
 mod pace;
@@ -44,6 +45,7 @@ use classes::CLASSES;
 use classes::Seen;
 use classes::Steps;
 use costs::Costs;
+use latencies::Latencies;
 use moves::Moves;
 use pace::Pace;
 pub use params::Params;
@@ -107,7 +109,7 @@ pub static PRESET: Preset = Preset {
 #[derive(Debug)]
 pub struct Adaptive {
     params: Params,
-    saved_ns: f64,
+    latencies: Latencies,
     processes: BTreeMap<Pid, Process>,
     chunks: Chunks,
     rooms: Rooms,
@@ -141,7 +143,7 @@ impl Adaptive {
             exposure: 1.0,
         };
         Self {
-            saved_ns: value::saved_ns(&tiers),
+            latencies: Latencies::new(tiers.clone()),
             processes: BTreeMap::new(),
             chunks: Chunks::default(),
             rooms: Rooms::new(tiers, params.reserve),
@@ -177,7 +179,7 @@ impl Adaptive {
             self.pace.pass.as_secs_f64(),
             self.params.horizon.as_secs_f64(),
         );
-        let saved = self.saved_ns;
+        let saved = self.latencies.saved_ns();
         self.processes.entry(pid).or_insert_with(|| {
             let transitions = Transitions::new();
             let (m, r) = (transitions.matrix(), transitions.rates());
@@ -223,6 +225,7 @@ impl Policy for Adaptive {
                 migration,
                 verdict,
             } => self.end_move(page, migration, verdict),
+            Event::Latency { node, read } => self.latencies.measured(node, read),
             Event::Watched { pid, busy, .. } => {
                 if let Some(process) = self.processes.get_mut(&pid) {
                     process.busy = busy;
@@ -289,6 +292,7 @@ impl Policy for Adaptive {
             ("pages", c.pages),
             ("value_possible_us", c.value_possible_ns / 1_000),
             ("move_ns", whole_ns(cost)),
+            ("saved_ns", whole_ns(self.latencies.saved_ns())),
             ("swaps", c.swaps),
             ("early", c.early),
             ("rests", self.pace.rests),

@@ -8,41 +8,14 @@
 //! `gamma = exp(-T / horizon)`; the sum ends where a pass counts less than a hundredth. A visit is taken
 //! for one access that memory serves.
 
-use terrace_core::NodeInfo;
-use terrace_core::Tiers;
-
 use super::classes::CLASSES;
 use super::transitions::Matrix;
 
-/// ns a read takes where nobody knows: DRAM's, and memory's behind CXL.
-const FAST_NS: f64 = 100.0;
-const SLOW_NS: f64 = 250.0;
 const LEAST: f64 = 0.01;
 const STEPS_MAX: usize = 128;
 
 /// V by class, ns.
 pub(super) type Values = [f64; CLASSES];
-
-/// What an access saves in fast memory, ns; never less than 0.
-pub(super) fn saved_ns(tiers: &Tiers) -> f64 {
-    let mean = |nodes: Vec<&NodeInfo>, default: f64| {
-        let known: Vec<f64> = nodes
-            .iter()
-            .filter_map(|node| node.read_latency_ns)
-            .map(f64::from)
-            .collect();
-        #[expect(clippy::cast_precision_loss, reason = "a handful of nodes")]
-        let count = known.len() as f64;
-        if known.is_empty() {
-            default
-        } else {
-            known.iter().sum::<f64>() / count
-        }
-    };
-    let slow = tiers.nodes().iter().filter(|n| !tiers.is_top(n.id));
-    let slow = mean(slow.collect(), SLOW_NS);
-    (slow - mean(tiers.top().collect(), FAST_NS)).max(0.0)
-}
 
 /// V by class; `pass` and `horizon` in s.
 pub(super) fn values(

@@ -399,6 +399,7 @@ impl Policy for Hemem {
             | Event::Probed { .. }
             | Event::Moved { .. }
             | Event::Watched { .. }
+            | Event::Latency { .. }
             | Event::ShadowLost { .. } => {}
         }
     }

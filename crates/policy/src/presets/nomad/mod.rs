@@ -335,6 +335,7 @@ impl Policy for Nomad {
             | Event::Mapped { .. }
             | Event::Moved { .. }
             | Event::Watched { .. }
+            | Event::Latency { .. }
             | Event::Priority { .. } => {}
             Event::Memory { node, memory } => self.memory(node, memory),
         }

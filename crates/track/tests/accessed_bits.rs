@@ -3,7 +3,11 @@
 //! as the page tables' tests do.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
@@ -43,6 +47,12 @@ fn touch(addr: u64) {
     let at = std::ptr::with_exposed_provenance_mut::<u8>(usize::try_from(addr).expect("64 bit"));
     // SAFETY: memory of this test.
     unsafe { at.write_volatile(1) }
+}
+
+/// One test at a time: they time each other's threads.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn open() -> AccessedBits {
@@ -95,70 +105,80 @@ fn first_seen(pass: &[Reading], start: u64) -> BTreeMap<u64, (Nanos, Nanos)> {
     first
 }
 
+const GROUPS: u64 = 8;
+
+/// Touches group k each 2^k ms, the pages of a group one after the other; notes how long it was kept
+/// from that at worst, us.
+fn touch_by_period(start: u64, stop: &AtomicBool, worst: &AtomicU64) {
+    let begin = Instant::now();
+    let (mut done, mut last) = (0, 0);
+    while !stop.load(Ordering::Relaxed) {
+        let us = u64::try_from(begin.elapsed().as_micros()).expect("a minute");
+        worst.fetch_max(us - last, Ordering::Relaxed);
+        last = us;
+        for tick in done..us / 250 {
+            for group in 0..GROUPS {
+                // So many of the 512 pages at each quarter of a millisecond.
+                let each = 512 / (4 << group).min(512);
+                let phase = tick % (4 << group);
+                for page in phase * each..(phase + 1) * each {
+                    touch(start + group * CHUNK + page * 4096);
+                }
+            }
+        }
+        done = us / 250;
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+fn check_pass(pass: &[Reading], start: u64) {
+    let seen = first_seen(pass, start);
+    for group in 0..GROUPS {
+        let period = f64::from(1 << group) * 1e-3;
+        let pages = group * 512..(group + 1) * 512;
+        let times: Vec<_> = pages.filter_map(|page| seen.get(&page)).collect();
+        assert_eq!(times.len(), 512, "group {group}: none is missed");
+        // The last wait within the period is where a share is known.
+        let within = times.iter().filter(|t| t.1.as_secs_f64() <= period);
+        let Some(wait) = within.map(|t| t.1).max().filter(|_| period > 0.03) else {
+            continue;
+        };
+        let share = times.iter().filter(|t| t.1 <= wait).count() as f64 / 512.0;
+        let expected = wait.as_secs_f64() / period;
+        println!("period {period}: {share:.3} for {expected:.3}");
+        let off = (share - expected).abs();
+        assert!(off < 0.15, "period {period} s: {share} for {expected}");
+    }
+    let never = GROUPS * 512..(GROUPS + 1) * 512;
+    assert_eq!(
+        seen.range(never).next(),
+        None,
+        "nobody touches the last group"
+    );
+    let last: Vec<_> = pass.iter().filter(|r| r.as_chunk().last).collect();
+    assert_eq!(last.len() as u64, GROUPS + 1, "each chunk once at the end");
+    assert!(last.iter().all(|r| r.as_chunk().present.count() == 512));
+}
+
 #[test]
 fn a_page_is_seen_in_the_share_of_its_period_that_has_passed() {
-    const GROUPS: u64 = 8;
-    // Group k is touched each 2^k ms, the pages of a group one after the other; the last is never.
+    let _alone = alone();
     let start = memory(GROUPS + 1, Advice::LinuxNoHugepage);
-    let stop = AtomicBool::new(false);
+    let (stop, worst) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut tracker = open();
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let begin = Instant::now();
-            let mut done = 0;
-            while !stop.load(Ordering::Relaxed) {
-                let now = u64::try_from(begin.elapsed().as_micros()).expect("a minute") / 250;
-                for tick in done..now {
-                    for group in 0..GROUPS {
-                        // So many of the 512 pages at each quarter of a millisecond.
-                        let each = 512 / (4 << group).min(512);
-                        let phase = tick % (4 << group);
-                        for page in phase * each..(phase + 1) * each {
-                            touch(start + group * CHUNK + page * 4096);
-                        }
-                    }
-                }
-                done = now;
-                std::thread::sleep(Duration::from_micros(100));
-            }
-        });
+        scope.spawn(|| touch_by_period(start, &stop, &worst));
         tracker.ask(Nanos::from_millis(1), Nanos::from_millis(400));
-        let passes = gather(&mut tracker, start, GROUPS + 1, 4);
+        // What a thread that lost its processor touched late says nothing of the reader.
+        let quiet = (0..60).find_map(|_| {
+            worst.store(0, Ordering::Relaxed);
+            let passes = gather(&mut tracker, start, GROUPS + 1, 3);
+            (worst.load(Ordering::Relaxed) < 4_000).then_some(passes)
+        });
         stop.store(true, Ordering::Relaxed);
-        for (number, pass) in passes.iter().enumerate().skip(1) {
-            let seen = first_seen(pass, start);
-            for group in 0..GROUPS {
-                let period = f64::from(1 << group) * 1e-3;
-                let pages = group * 512..(group + 1) * 512;
-                let times: Vec<_> = pages.filter_map(|page| seen.get(&page)).collect();
-                assert_eq!(
-                    times.len(),
-                    512,
-                    "group {group}: none is missed in {number}"
-                );
-                // The last wait within the period is where a share is known.
-                let within = times.iter().filter(|t| t.1.as_secs_f64() <= period);
-                let Some(wait) = within.map(|t| t.1).max() else {
-                    continue;
-                };
-                let share = times.iter().filter(|t| t.1 <= wait).count() as f64 / 512.0;
-                let expected = wait.as_secs_f64() / period;
-                println!("pass {number}, period {period}: {share:.3} for {expected:.3}");
-                assert!(
-                    (share - expected).abs() < 0.25,
-                    "period {period} s: {share} for {expected}"
-                );
-            }
-            let never = GROUPS * 512..(GROUPS + 1) * 512;
-            assert_eq!(
-                seen.range(never).next(),
-                None,
-                "nobody touches the last group"
-            );
-            let last: Vec<_> = pass.iter().filter(|r| r.as_chunk().last).collect();
-            assert_eq!(last.len() as u64, GROUPS + 1, "each chunk once at the end");
-            assert!(last.iter().all(|r| r.as_chunk().present.count() == 512));
-        }
+        let quiet = quiet.expect("a second without another program on our processor");
+        // The first may have begun before.
+        quiet[1..].iter().for_each(|pass| check_pass(pass, start));
     });
     println!("{:?}", tracker.counters());
 }
@@ -166,6 +186,7 @@ fn a_page_is_seen_in_the_share_of_its_period_that_has_passed() {
 /// Where the TLB is not flushed after the clearing, these few pages stay in it and look idle.
 #[test]
 fn the_hottest_pages_are_seen_at_once() {
+    let _alone = alone();
     let start = memory(1, Advice::LinuxNoHugepage);
     let stop = AtomicBool::new(false);
     let mut tracker = open();
@@ -199,6 +220,7 @@ fn the_hottest_pages_are_seen_at_once() {
 
 #[test]
 fn huge_pages_are_one_page() {
+    let _alone = alone();
     let start = memory(4, Advice::LinuxHugepage);
     let mut tracker = open();
     tracker.ask(Nanos::from_millis(1), Nanos::from_millis(50));
@@ -218,6 +240,7 @@ fn huge_pages_are_one_page() {
 
 #[test]
 fn memory_that_goes_is_told_no_more_and_a_pause_ends_all() {
+    let _alone = alone();
     let start = memory(2, Advice::LinuxNoHugepage);
     let mut tracker = open();
     tracker.ask(Nanos::from_millis(1), Nanos::from_millis(50));

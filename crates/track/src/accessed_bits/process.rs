@@ -127,17 +127,25 @@ impl Process {
         done
     }
 
-    /// Reads a slice's bits; each chunk with memory goes to the sink. False where the process is gone or has
-    /// another address space.
+    /// Reads the bits of neighbouring slices; each chunk with memory goes to the sink, with its slice. False
+    /// where the process is gone or has another address space.
     pub(super) fn read(
         &mut self,
-        index: usize,
+        slices: std::ops::Range<usize>,
         tables: &mut PageTables,
         mut sink: impl FnMut(&mut Slice, &RawChunk, Found),
     ) -> bool {
-        let slice = &mut self.slices[index];
-        let walked = tables.walk(&self.bound, slice.hull(), |chunk| {
-            sink(slice, chunk, as_found(chunk));
+        let slices = &mut self.slices[slices];
+        let hull = Range {
+            start: slices.first().map_or(Addr(0), |slice| slice.hull().start),
+            end: slices.last().map_or(Addr(0), |slice| slice.hull().end),
+        };
+        let mut at = 0;
+        let walked = tables.walk(&self.bound, hull, |chunk| {
+            while slices[at].hull().end <= chunk.start() {
+                at += 1;
+            }
+            sink(&mut slices[at], chunk, as_found(chunk));
         });
         walked.is_ok_and(|walked| !walked.gone && walked.root == self.root)
     }

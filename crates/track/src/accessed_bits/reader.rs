@@ -243,7 +243,7 @@ impl Reader {
             return self.clear(process, index);
         }
         match slice.due() {
-            Some(due) if due <= now => self.read(process, index, now),
+            Some(_) if slice.may_be_read(now) => self.read(process, index, now),
             _ => true,
         }
     }
@@ -279,15 +279,21 @@ impl Reader {
         true
     }
 
+    /// Reads a slice, and those behind it that may be read with it.
     fn read(&mut self, process: &mut Process, index: usize, now: Nanos) -> bool {
-        let (since, until, last) = process.slices[index].times(now);
+        let behind = process.slices[index..].iter();
+        let count = behind.take_while(|slice| slice.may_be_read(now)).count();
+        let together = index..index + count.max(1);
         let (nodes, told, pid) = (&self.nodes, &mut self.told, process.pid);
         let (before, mut entries) = (told.len(), 0);
-        let there = process.read(index, &mut self.tables, |slice, chunk, found| {
+        let there = process.read(together.clone(), &mut self.tables, |slice, chunk, found| {
+            let (since, until, last) = slice.times(now);
             let Some(seen) = slice.take(&found, &chunk.accessed()) else {
                 return;
             };
-            entries += u64::from(seen.present.count());
+            let present = u64::from(seen.present.count());
+            entries += present;
+            slice.pages += if last { present } else { 0 };
             if seen.present.is_empty() || seen.fresh.is_empty() && !last {
                 return;
             }
@@ -308,13 +314,16 @@ impl Reader {
             self.told.truncate(before);
             return false;
         }
-        let slice = &mut process.slices[index];
-        slice.read(until);
-        match slice.due() {
-            Some(due) => self.queue.push(Reverse((due, pid, What::Slice(index)))),
-            None => {
-                process.left -= 1;
-                process.pages += entries;
+        for index in together {
+            let slice = &mut process.slices[index];
+            let (_, until, _) = slice.times(now);
+            slice.read(until);
+            match slice.due() {
+                Some(due) => self.queue.push(Reverse((due, pid, What::Slice(index)))),
+                None => {
+                    process.left -= 1;
+                    process.pages += slice.pages;
+                }
             }
         }
         let took = clock::now().since(now);

@@ -43,6 +43,8 @@ pub(super) struct Slice {
     pub(super) ranges: Vec<Range>,
     /// Base pages and huge pages that were there when it was cut, each one.
     pub(super) entries: u64,
+    /// Those that were read at the end of the pass.
+    pub(super) pages: u64,
     /// When the bits were cleared; not yet while there are no rungs.
     cleared: Nanos,
     rungs: Vec<Nanos>,
@@ -98,15 +100,25 @@ impl Slice {
     /// The reading at that time: since the clearing, the one before and this; whether it is the last.
     pub(super) fn times(&self, now: Nanos) -> (Nanos, Nanos, bool) {
         let until = now.since(self.cleared);
-        let last = self.rungs.last().is_none_or(|last| *last <= until);
-        (self.before, until, last)
+        (self.before, until, self.over(until) >= self.rungs.len())
+    }
+
+    /// Readings that are over with one after so long: those that were due, or will be in a sixteenth of their
+    /// wait. So slices that were cleared one after the other are read together where that changes little.
+    fn over(&self, until: Nanos) -> usize {
+        let over = |rung: &&Nanos| rung.0 - rung.0 / 16 <= until.0;
+        self.rungs.iter().take_while(over).count()
+    }
+
+    /// Whether a reading now would be in time for the next that is due.
+    pub(super) fn may_be_read(&self, now: Nanos) -> bool {
+        self.done < self.rungs.len() && self.over(now.since(self.cleared)) > self.done
     }
 
     /// That reading is over, and with it all that were due before.
     pub(super) fn read(&mut self, until: Nanos) {
         self.before = until;
-        let over = self.rungs.iter().take_while(|rung| **rung <= until);
-        self.done = over.count().max(self.done + 1);
+        self.done = self.over(until).max(self.done + 1);
     }
 
     /// These addresses could not be cleared: what is read there says nothing.
@@ -324,6 +336,8 @@ mod tests {
         slice.read(ms(5));
         assert_eq!(slice.due(), Some(ms(1_100)));
         assert_eq!(slice.times(ms(1_101)), (ms(5), ms(1_001), true));
+        assert!(!slice.may_be_read(ms(1_030)) && slice.may_be_read(ms(1_040)));
+        assert!(slice.times(ms(1_040)).2, "a little early is as good");
         slice.shorten(ms(10), ms(600));
         assert_eq!(slice.due(), Some(ms(600)), "it has been half a second");
         slice.read(ms(500));

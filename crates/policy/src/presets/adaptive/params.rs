@@ -23,7 +23,7 @@ pub struct Params {
     pub inflight_pages: usize,
     /// Pages that a pass may plan to move, at most.
     pub plan_pages: usize,
-    /// Bytes of the fast tier that are kept free above its low watermark; 1/1024 of it if not given.
+    /// Bytes of the fast tier that are kept free above its high watermark; 1/1024 of it if not given.
     pub reserve: Option<u64>,
     /// Whether pages go up within a pass while there is room.
     pub early: bool,
@@ -48,7 +48,7 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ("plan_pages", "Pages that a pass may plan to promote."),
     (
         "reserve",
-        "Free memory above the low watermark that promotions leave.",
+        "Free memory above the high watermark that promotions leave.",
     ),
     ("early", "Promote within a pass while there is room."),
     ("pace", "Change the length of passes by what they bring."),

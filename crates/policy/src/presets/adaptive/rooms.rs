@@ -5,8 +5,9 @@
 //! free = sampled - promotions under way        each promotion ordered takes its bytes, one that fails gives them back
 //! ```
 //!
-//! A demotion gives the fast node its bytes only when it has ended. Promotions into room leave the low
-//! watermark and the reserve; those that follow a demotion leave the watermark.
+//! A demotion gives the fast node its bytes only when it has ended. Promotions into room leave the high
+//! watermark and the reserve; those that follow a demotion leave the watermark: the kernel's own reclaim
+//! begins at the low one, and must not begin for us.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ use terrace_core::Tiers;
 #[derive(Debug, Clone, Copy, Default)]
 struct Room {
     free: i128,
-    low: i128,
+    high: i128,
     /// Bytes of promotions or demotions on their way here.
     coming: i128,
 }
@@ -42,15 +43,17 @@ impl Rooms {
     pub(super) fn sampled(&mut self, node: NodeId, memory: NodeMemory) {
         let room = self.nodes.entry(node).or_default();
         room.free = i128::from(memory.free_bytes) - room.coming;
-        room.low = i128::from(memory.low_bytes);
+        room.high = i128::from(memory.high_bytes);
     }
 
     pub(super) fn is_fast(&self, node: NodeId) -> bool {
         self.tiers.is_top(node)
     }
 
-    fn above_low(&self, node: NodeId) -> i128 {
-        self.nodes.get(&node).map_or(0, |room| room.free - room.low)
+    fn above_high(&self, node: NodeId) -> i128 {
+        self.nodes
+            .get(&node)
+            .map_or(0, |room| room.free - room.high)
     }
 
     fn reserve(&self) -> i128 {
@@ -64,13 +67,13 @@ impl Rooms {
 
     /// Bytes that promotions can take without a demotion; less than 0 where the reserve is touched.
     pub(super) fn spare(&self) -> i128 {
-        let above: i128 = self.tiers.top().map(|node| self.above_low(node.id)).sum();
+        let above: i128 = self.tiers.top().map(|node| self.above_high(node.id)).sum();
         above - self.reserve()
     }
 
-    /// Bytes the fast tier is short of its low watermark and the reserve, if it is under the first.
+    /// Bytes the fast tier is short of its high watermark and the reserve, if it is under the first.
     pub(super) fn shortage(&self) -> i128 {
-        let above: i128 = self.tiers.top().map(|node| self.above_low(node.id)).sum();
+        let above: i128 = self.tiers.top().map(|node| self.above_high(node.id)).sum();
         if above < 0 { self.reserve() - above } else { 0 }
     }
 
@@ -92,8 +95,8 @@ impl Rooms {
     }
 
     fn best(&self, nodes: impl Iterator<Item = NodeId>, bytes: u64) -> Option<NodeId> {
-        let with_room = nodes.filter(|node| self.above_low(*node) >= i128::from(bytes));
-        with_room.max_by_key(|node| (self.above_low(*node), std::cmp::Reverse(*node)))
+        let with_room = nodes.filter(|node| self.above_high(*node) >= i128::from(bytes));
+        with_room.max_by_key(|node| (self.above_high(*node), std::cmp::Reverse(*node)))
     }
 
     pub(super) fn ordered(&mut self, to: NodeId, bytes: u64) {

@@ -95,6 +95,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "terrace-lab",
         &[
             "terrace-core",
+            "terrace-policy",
             "terrace-machine-spec",
             "terrace-chart",
             "terrace-workload",

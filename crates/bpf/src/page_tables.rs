@@ -218,7 +218,7 @@ impl PageTables {
         let options = libbpf_sys::bpf_link_create_opts {
             sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
             iter_info: &raw mut info,
-            iter_info_len: size_of_val(&info) as u32,
+            iter_info_len: u32::try_from(size_of_val(&info)).unwrap_or(0),
             ..Default::default()
         };
         // SAFETY: the program is loaded; the options and what they point to outlive the call.

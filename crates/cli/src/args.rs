@@ -13,6 +13,7 @@ use clap::Parser;
 use clap::Subcommand;
 use terrace_core::parse_bytes;
 use terrace_policy::Preset;
+use terrace_supervisor::options::DEFAULT_POLICY;
 use terrace_supervisor::tracking::Choice;
 use terrace_track::EventTable;
 
@@ -64,13 +65,14 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct PolicyArgs {
-    /// Preset, of those that `terrace policies` lists [default: nomad, moved from outside the program].
-    #[arg(long, value_name = "NAME")]
-    pub(crate) policy: Option<String>,
+    /// Preset, of those that `terrace policies` lists.
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_POLICY)]
+    pub(crate) policy: String,
     /// A parameter of the preset, such as hot_read_threshold=8 (may be repeated).
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) param: Vec<String>,
-    /// Where accesses are learnt from, in order of preference: auto, pmu, emulated-pmu, hint-faults.
+    /// Where accesses are learnt from, in order of preference: auto, accessed-bits, hint-faults, pmu,
+    /// emulated-pmu.
     #[arg(
         long,
         value_name = "NAME",
@@ -119,9 +121,9 @@ pub(crate) enum Mover {
 }
 
 impl PolicyArgs {
-    /// The preset's name: the one asked for, or the default.
+    /// The preset's name.
     pub(crate) fn preset(&self) -> &str {
-        self.policy.as_deref().unwrap_or("nomad")
+        &self.policy
     }
 }
 
@@ -129,10 +131,7 @@ impl RunArgs {
     /// Whether the agent is preloaded. By default nothing is put into the program's process.
     pub(crate) fn agent(&self) -> bool {
         match self.mover {
-            Mover::Auto => {
-                let asked = self.policy.policy.as_deref().and_then(Preset::of);
-                asked.is_some_and(|preset| preset.agent)
-            }
+            Mover::Auto => Preset::of(self.policy.preset()).is_some_and(|preset| preset.agent),
             Mover::MovePages => false,
             Mover::Agent => true,
         }

@@ -166,14 +166,11 @@ fn check_policy(options: &Options, tiers: &Tiers) -> anyhow::Result<Evidence> {
     settings.finish().map_err(PolicyError::from)?;
     if tracking::candidates(policy.evidence(), &options.trackers).is_none() {
         let name = policy.name();
-        let line = match policy.evidence() {
-            Evidence::AccessedBits => format!(
-                "--policy {name} decides by accessed bits, which only the simulator reads; try terrace sim --policy {name}"
-            ),
-            _ => format!(
-                "--tracker: policy '{name}' decides by hint faults; give hint-faults or auto"
-            ),
+        let (what, tracker) = match policy.evidence() {
+            Evidence::AccessedBits => ("accessed bits", "accessed-bits"),
+            _ => ("hint faults", "hint-faults"),
         };
+        let line = format!("--tracker: policy '{name}' decides by {what}; give {tracker} or auto");
         return Err(Usage(line).into());
     }
     Ok(policy.evidence())

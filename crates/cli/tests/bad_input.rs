@@ -42,15 +42,18 @@ fn an_unknown_policy_is_named_with_the_known_ones() {
 }
 
 #[test]
-fn a_policy_that_this_machine_has_no_evidence_for_is_refused() {
+fn a_tracker_that_does_not_give_what_the_policy_decides_by_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
-    let mut args = vec!["run", "--policy", "adaptive"];
+    let mut args = vec!["run", "--tracker", "pmu"];
     if one_node() {
         args.extend(["--fast", "64M"]);
     }
     args.extend(["--", "true"]);
     let error = fails(dir.path(), &args, 2);
-    assert!(error.contains("only the simulator reads"), "{error}");
+    assert!(
+        error.contains("policy 'adaptive' decides by accessed bits; give accessed-bits or auto"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -314,7 +317,7 @@ fn a_simulation_that_cannot_be() {
     assert!(sim(&["--policy", "nonsense"]).contains("kernel-tiering"));
     assert!(sim(&["--policy", "mtm"]).contains("not built"));
     assert!(sim(&["--fast-free", "100TiB"]).contains("Node 0"));
-    assert!(sim(&["--param", "heat=3"]).contains("hysteresis"));
+    assert!(sim(&["--param", "heat=3"]).contains("horizon"));
     assert!(sim(&["--param", "heat"]).contains("name=value"));
     assert!(sim(&["--priority", "gups"]).contains("PROGRAM=N"));
     assert!(sim(&["--priority", "gups=-1"]).contains("PROGRAM=N"));

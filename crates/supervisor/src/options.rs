@@ -27,6 +27,9 @@ pub enum Target {
 /// The kernel's own size of a scan (`scan_size_mb`).
 pub const SCAN_BYTES: u64 = 256 << 20;
 
+/// The preset where none is asked for.
+pub const DEFAULT_POLICY: &str = "adaptive";
+
 /// One run.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -77,14 +80,14 @@ impl Options {
     pub fn new(target: Target) -> Self {
         Self {
             target,
-            policy: "nomad".to_owned(),
-            settings: Settings::new("nomad", BTreeMap::new()),
+            policy: DEFAULT_POLICY.to_owned(),
+            settings: Settings::new(DEFAULT_POLICY, BTreeMap::new()),
             trackers: vec![Choice::Auto],
             sample_period: None,
             pmu: PmuConfig::default(),
             scan_bytes: SCAN_BYTES,
             fast_bytes: None,
-            agent: true,
+            agent: false,
             follow: true,
             paused: false,
             copy_workers: 1,

@@ -196,6 +196,11 @@ impl Status {
     }
 
     fn accesses(&self, out: &mut String) {
+        let readings = self.stat("chunk_readings");
+        if readings > 0 {
+            let _ = writeln!(out, "  accessed bits  {readings:>10}   readings of 2 MiB");
+            return;
+        }
         let (what, seen) = match self.stat("samples") {
             0 => ("hint faults", "hint_faults"),
             _ => ("samples", "samples"),

@@ -26,6 +26,34 @@ use terrace_sys::settings::SetOutcome;
 use terrace_sys::settings::Setting;
 use terrace_sys::settings::SettingsError;
 
+/// The kernel's NUMA balancing, switched off while this lives: it would move pages by itself beside a policy
+/// that has other evidence, and pages that it has marked are seen as missing.
+#[derive(Debug)]
+pub struct Quiet {
+    _settings: KernelSettings,
+}
+
+impl Quiet {
+    /// Switches it off. Nothing where it is off; then it is left alone.
+    ///
+    /// # Errors
+    ///
+    /// Where another supervisor has the settings, or they cannot be changed.
+    pub fn keep() -> Result<Option<Self>, SettingsError> {
+        let text = Setting::NumaBalancing.read(Path::new("/"))?;
+        if text.is_none_or(|mode| mode == "0") {
+            return Ok(None);
+        }
+        let mut settings = KernelSettings::acquire(Path::new("/"))?;
+        if let SetOutcome::Foreign { found } = settings.set(Setting::NumaBalancing, 0)? {
+            tracing::warn!("NUMA balancing is {found} by somebody else's doing and stays so");
+        }
+        Ok(Some(Self {
+            _settings: settings,
+        }))
+    }
+}
+
 /// The scanner, ours while this lives.
 #[derive(Debug)]
 pub struct Scanner {

@@ -39,6 +39,7 @@ use thiserror::Error;
 use crate::footprint;
 use crate::options::Options;
 use crate::options::Target;
+use crate::scanner::Quiet;
 use crate::scanner::Scanner;
 
 /// A pass of the scanner where hint faults stand in for samples.
@@ -103,7 +104,10 @@ pub fn candidates(evidence: Evidence, asked: &[Choice]) -> Option<Vec<Choice>> {
 
 #[derive(Debug)]
 enum Source {
-    AccessedBits(AccessedBits),
+    AccessedBits(
+        AccessedBits,
+        #[expect(dead_code, reason = "held until the end")] Option<Quiet>,
+    ),
     HintFaults(Box<HintFaultTracker>, Scanner),
     Pmu(PmuTracker),
     EmulatedPmu(EmulatedPmu),
@@ -209,7 +213,17 @@ fn open_accessed_bits() -> Result<Source, TrackError> {
         zones: zones::read(Path::new("/")),
         ..AccessedBitsConfig::default()
     };
-    AccessedBits::open(config).map(Source::AccessedBits)
+    let bits = AccessedBits::open(config)?;
+    let quiet = match Quiet::keep() {
+        Ok(quiet) => quiet,
+        // Another supervisor of ours has them, and has it off or steers it.
+        Err(SettingsError::Held { .. }) => None,
+        Err(error) => {
+            tracing::warn!("The kernel's own balancing goes on beside us: {error}");
+            None
+        }
+    };
+    Ok(Source::AccessedBits(bits, quiet))
 }
 
 fn open_hint_faults(tiers: &Tiers, options: &Options) -> anyhow::Result<Source> {
@@ -236,7 +250,7 @@ impl Tracking {
 
     fn tracker(&self) -> &dyn Tracker {
         match &self.source {
-            Source::AccessedBits(tracker) => tracker,
+            Source::AccessedBits(tracker, _) => tracker,
             Source::HintFaults(tracker, _) => tracker.as_ref(),
             Source::Pmu(tracker) => tracker,
             Source::EmulatedPmu(tracker) => tracker,
@@ -245,7 +259,7 @@ impl Tracking {
 
     fn tracker_mut(&mut self) -> &mut dyn Tracker {
         match &mut self.source {
-            Source::AccessedBits(tracker) => tracker,
+            Source::AccessedBits(tracker, _) => tracker,
             Source::HintFaults(tracker, _) => tracker.as_mut(),
             Source::Pmu(tracker) => tracker,
             Source::EmulatedPmu(tracker) => tracker,
@@ -284,14 +298,14 @@ impl Tracking {
 
     /// Hands out what was read of accessed bits since the call before; [`Self::poll`] comes first.
     pub fn told(&mut self, sink: impl FnMut(Told)) {
-        if let Source::AccessedBits(tracker) = &mut self.source {
+        if let Source::AccessedBits(tracker, _) = &mut self.source {
             tracker.told(sink);
         }
     }
 
     /// Reads accessed bits in passes of that length, where that is the source.
     pub fn read(&mut self, shortest: Nanos, pass: Nanos) {
-        if let Source::AccessedBits(tracker) = &self.source {
+        if let Source::AccessedBits(tracker, _) = &self.source {
             tracker.ask(shortest, pass);
         }
     }
@@ -370,7 +384,7 @@ impl Tracking {
                 pmu.enable(!paused);
                 Ok(())
             }
-            (Source::AccessedBits(bits), _) => {
+            (Source::AccessedBits(bits, _), _) => {
                 bits.pause(paused);
                 Ok(())
             }
@@ -388,7 +402,7 @@ impl Tracking {
     #[must_use]
     pub fn counters(&self) -> BTreeMap<String, u64> {
         let own = match &self.source {
-            Source::AccessedBits(bits) => bits.counters(),
+            Source::AccessedBits(bits, _) => bits.counters(),
             Source::EmulatedPmu(pmu) => emulated_counters(pmu),
             Source::Pmu(pmu) => pmu_counters(pmu),
             Source::HintFaults(..) => {

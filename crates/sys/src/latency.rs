@@ -29,7 +29,7 @@ const STRETCH: usize = 32;
 /// Memory on a node to read from.
 #[derive(Debug)]
 pub struct Latency {
-    words: *mut u64,
+    words: *mut usize,
     at: usize,
 }
 
@@ -62,7 +62,7 @@ impl Latency {
         for _ in 0..LINES {
             let next = (line * STEP.0 + STEP.1) % LINES;
             // SAFETY: within the mapping.
-            unsafe { this.words.add(line * LINE_WORDS).write(next as u64) };
+            unsafe { this.words.add(line * LINE_WORDS).write(next) };
             line = next;
         }
         Ok(this)
@@ -89,7 +89,7 @@ impl Latency {
         let mut line = first;
         for _ in 0..STRETCH {
             // SAFETY: within the mapping: the chain holds numbers of lines.
-            line = unsafe { self.words.add(line * LINE_WORDS).read_volatile() } as usize % LINES;
+            line = unsafe { self.words.add(line * LINE_WORDS).read_volatile() } % LINES;
         }
         let took = clock::now().since(before);
         self.at = line;
@@ -107,7 +107,7 @@ impl Drop for Latency {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn flush(at: *mut u64) {
+fn flush(at: *mut usize) {
     // SAFETY: a line of our own mapping; no content changes.
     unsafe { std::arch::x86_64::_mm_clflush(at.cast()) }
 }
@@ -119,7 +119,7 @@ fn fence() {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn flush(_: *mut u64) {}
+fn flush(_: *mut usize) {}
 
 #[cfg(not(target_arch = "x86_64"))]
 fn fence() {}

@@ -57,10 +57,12 @@ pub struct Line<'a> {
 }
 
 /// What has a colour of its own in the style.
-pub(crate) const NAMES: [&str; 10] = [
+pub(crate) const NAMES: [&str; 12] = [
     "none",
     "kernel",
+    "adaptive",
     "nomad",
+    "hemem",
     "oracle",
     "random",
     "autonuma",

@@ -30,8 +30,7 @@ pub(crate) struct CompareArgs {
     #[arg(
         long,
         value_delimiter = ',',
-        value_enum,
-        default_value = "none,kernel,nomad,oracle"
+        default_value = "none,kernel,nomad,adaptive,oracle"
     )]
     systems: Vec<System>,
     /// Write the results as JSON, after each run
@@ -74,7 +73,7 @@ pub(crate) struct CompareArgs {
 pub(crate) struct ScenarioArgs {
     #[arg(long, value_parser = workload)]
     workload: String,
-    #[arg(long, value_enum)]
+    #[arg(long)]
     system: System,
     #[arg(long)]
     seconds: u64,

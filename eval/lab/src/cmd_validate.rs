@@ -42,8 +42,7 @@ pub(crate) struct ValidateArgs {
     #[arg(
         long,
         value_delimiter = ',',
-        value_enum,
-        default_value = "none,kernel,nomad,oracle"
+        default_value = "none,kernel,nomad,adaptive,oracle"
     )]
     systems: Vec<System>,
     /// Free fast memory that the workloads are sized for, whatever the fast node's size

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::Subcommand;
 use terrace_core::parse_bytes;
+use terrace_supervisor::options::DEFAULT_POLICY;
 
 use super::JsonArgs;
 
@@ -74,7 +75,7 @@ pub(crate) struct SimArgs {
     #[command(flatten)]
     pub(crate) play: PlayArgs,
     /// Preset (`terrace policies`) or baseline: random, oracle, autonuma, kernel-tiering, tpp, memory-mode.
-    #[arg(long, value_name = "NAME", default_value = "nomad")]
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_POLICY)]
     pub(crate) policy: String,
     /// A parameter of the policy, e.g. hysteresis=2 or scan_period_min=500ms.
     #[arg(long, value_name = "NAME=VALUE")]
@@ -109,7 +110,7 @@ pub(crate) struct CompareArgs {
         long,
         value_name = "NAMES",
         value_delimiter = ',',
-        default_value = "none,kernel-tiering,tpp,nomad,oracle"
+        default_value = "none,kernel-tiering,tpp,nomad,adaptive,oracle"
     )]
     pub(crate) policies: Vec<String>,
     /// Sizes of the fastest node; the workloads are sized in proportion.

@@ -44,6 +44,10 @@ impl Reading {
 
 /// Something the reader has to tell, in the order in which it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are readings, side by side in one vector"
+)]
 pub enum Told {
     /// A chunk was read.
     Reading(Reading),

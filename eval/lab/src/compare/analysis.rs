@@ -300,9 +300,9 @@ mod tests {
         };
         let mut records = vec![
             record("a", System::None, 40.0),
-            record("a", System::Nomad, 95.0),
+            record("a", System::Preset("nomad"), 95.0),
             record("a", System::Oracle, 100.0),
-            record("b", System::Nomad, 95.0),
+            record("b", System::Preset("nomad"), 95.0),
         ];
         records.push(RunRecord {
             failed: Some("memory was wrong".to_owned()),

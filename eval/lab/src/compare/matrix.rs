@@ -267,9 +267,9 @@ mod tests {
 
     #[test]
     fn the_fastest_run_counts_and_all_are_told() {
-        let mut records = vec![ran(System::None, 50.0), ran(System::Nomad, 100.0)];
-        keep(&mut records, ran(System::Nomad, 120.0));
-        keep(&mut records, ran(System::Nomad, 110.0));
+        let mut records = vec![ran(System::None, 50.0), ran(System::Preset("nomad"), 100.0)];
+        keep(&mut records, ran(System::Preset("nomad"), 120.0));
+        keep(&mut records, ran(System::Preset("nomad"), 110.0));
         assert_eq!(records[1].ops_per_s, Some(120.0));
         let rates = records[1].repeats.iter().map(|run| run.ops_per_s);
         let rates: Vec<_> = rates.flatten().collect();
@@ -279,10 +279,16 @@ mod tests {
 
     #[test]
     fn a_run_that_failed_is_never_replaced_by_a_good_one() {
-        let failed = || RunRecord::failed("gups", System::Nomad, "Memory is wrong".to_owned());
+        let failed = || {
+            RunRecord::failed(
+                "gups",
+                System::Preset("nomad"),
+                "Memory is wrong".to_owned(),
+            )
+        };
         for (first, second) in [
-            (failed(), ran(System::Nomad, 1.0)),
-            (ran(System::Nomad, 1.0), failed()),
+            (failed(), ran(System::Preset("nomad"), 1.0)),
+            (ran(System::Preset("nomad"), 1.0), failed()),
         ] {
             let mut records = vec![first];
             keep(&mut records, second);

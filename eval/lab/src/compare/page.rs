@@ -11,7 +11,6 @@ use terrace_chart::thousands;
 
 use super::record::Point;
 use super::record::RunRecord;
-use super::record::System;
 use super::table::after_move;
 use super::table::notes;
 use super::table::times_none;
@@ -110,10 +109,8 @@ fn row(out: &mut String, run: &RunRecord, all: &[RunRecord]) -> std::fmt::Result
     }
     let dash = || "–".to_owned();
     let moves = &run.moves;
-    let terrace = |number: u64| match run.system {
-        System::Nomad => count(number),
-        System::None | System::Kernel | System::Hemem | System::Oracle => dash(),
-    };
+    let transacts = run.system.preset().is_some_and(|preset| preset.agent);
+    let terrace = |number: u64| if transacts { count(number) } else { dash() };
     let cells = [
         run.ops_per_s.map_or_else(dash, thousands),
         run.ops_per_s_same_pace.map_or_else(dash, thousands),
@@ -144,6 +141,7 @@ fn count(number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::record::System;
     use super::*;
 
     #[test]
@@ -173,7 +171,7 @@ mod tests {
             kernel: "6.12.1".to_owned(),
             ..RunRecord::failed("gups", System::None, String::new())
         };
-        let bad = RunRecord::failed("redis", System::Nomad, "a <b> & c".to_owned());
+        let bad = RunRecord::failed("redis", System::Preset("nomad"), "a <b> & c".to_owned());
         let page = render("Terrace on cxl", &[good, bad]).unwrap();
         assert!(page.contains("<h2>gups</h2>") && page.contains("<h2>redis</h2>"));
         assert!(page.contains("failed: a &lt;b&gt; &amp; c"));

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use terrace_machine_spec::Machine;
+use terrace_policy::Evidence;
 use terrace_workload::Sizes;
 use terrace_workload::Workload;
 
@@ -195,8 +196,8 @@ fn job(
         format!("--seed={}", plan.seed),
     ]);
     command.extend(fast_free.map(|bytes| format!("--fast-free={bytes}")));
-    let preset = match system {
-        System::Hemem => hemem_options(plan.machine),
+    let preset = match system.preset().map(|preset| preset.evidence) {
+        Some(Evidence::Samples) => sampling_options(plan.machine),
         _ => Vec::new(),
     };
     for option in preset.iter().chain(&plan.terrace_options) {
@@ -240,7 +241,7 @@ fn moves_at(workload: &str, fast_free: u64) -> Option<f64> {
 ///   100 MB either way. That is much for the lab's memory; simulated with the lab's costs, 4 and 8 MiB
 ///   take some seconds longer to settle and end where 128 MiB does (docs/papers/hemem.md);
 /// * `inventory_interval` spaces work of the kernel in proportion to memory, which is small here.
-fn hemem_options(machine: &Machine) -> Vec<String> {
+fn sampling_options(machine: &Machine) -> Vec<String> {
     let dilation = machine.lab.map_or(1.0, |lab| lab.dilation);
     vec![
         format!("--sample-period={SAMPLE_PERIOD}"),
@@ -272,7 +273,7 @@ mod tests {
         let machine = |text: &str| Machine::parse(text, Path::new("m.toml")).expect("checked");
         let slow = machine(include_str!("../../../../machines/hemem-2cpu.toml"));
         assert_eq!(slow.lab.map(|lab| lab.dilation), Some(20.0));
-        let options = hemem_options(&slow);
+        let options = sampling_options(&slow);
         let has = |option: &str| options.iter().any(|o| o == option);
         assert!(has("--param=policy_interval=200000us"), "{options:?}");
         assert!(has("--param=max_migration_rate=500000000"), "{options:?}");

@@ -1,27 +1,67 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a scenario prints in the guest, and what the comparison writes: plain data.
 
-use clap::ValueEnum;
+use std::str::FromStr;
+
 use serde::Deserialize;
 use serde::Serialize;
+use terrace_policy::PRESETS;
+use terrace_policy::Preset;
 use terrace_workload::report::Line;
 
 use crate::job::GuestNode;
 
 /// A way to place and move the workload's pages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum System {
     /// No migration.
     None,
     /// The kernel's own tiering: `numa_balancing` 2 and demotion.
     Kernel,
-    /// Terrace with the Nomad preset.
-    Nomad,
-    /// Terrace with the HeMem preset, by the emulated PMU.
-    Hemem,
+    /// Terrace with the preset of that name.
+    Preset(&'static str),
     /// No migration, best static placement from the start.
     Oracle,
+}
+
+/// No system has that name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("Unknown system '{0}'; there are: none, kernel, oracle, {list}", list = presets())]
+pub struct UnknownSystem(String);
+
+fn presets() -> String {
+    let names = PRESETS.iter().map(|preset| preset.name);
+    let names: Vec<_> = names.filter(|name| *name != "none").collect();
+    names.join(", ")
+}
+
+impl FromStr for System {
+    type Err = UnknownSystem;
+
+    fn from_str(name: &str) -> Result<Self, UnknownSystem> {
+        match name {
+            "none" => Ok(Self::None),
+            "kernel" => Ok(Self::Kernel),
+            "oracle" => Ok(Self::Oracle),
+            _ => match Preset::of(name) {
+                Some(preset) => Ok(Self::Preset(preset.name)),
+                None => Err(UnknownSystem(name.to_owned())),
+            },
+        }
+    }
+}
+
+impl Serialize for System {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for System {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        name.parse().map_err(serde::de::Error::custom)
+    }
 }
 
 impl System {
@@ -31,8 +71,7 @@ impl System {
         match self {
             Self::None => "none",
             Self::Kernel => "kernel",
-            Self::Nomad => "nomad",
-            Self::Hemem => "hemem",
+            Self::Preset(name) => name,
             Self::Oracle => "oracle",
         }
     }
@@ -40,7 +79,16 @@ impl System {
     /// Whether it is one of Terrace's presets.
     #[must_use]
     pub const fn is_terrace(self) -> bool {
-        matches!(self, Self::Nomad | Self::Hemem)
+        matches!(self, Self::Preset(_))
+    }
+
+    /// What its preset is, if it is one.
+    #[must_use]
+    pub fn preset(self) -> Option<&'static Preset> {
+        match self {
+            Self::Preset(name) => Preset::of(name),
+            Self::None | Self::Kernel | Self::Oracle => None,
+        }
     }
 }
 
@@ -240,7 +288,7 @@ mod tests {
 
     #[test]
     fn the_object_has_the_promised_keys() {
-        let record = RunRecord::failed("gups", System::Nomad, "hung".to_owned());
+        let record = RunRecord::failed("gups", System::Preset("nomad"), "hung".to_owned());
         let value = serde_json::to_value(&record).unwrap();
         for key in [
             "workload",

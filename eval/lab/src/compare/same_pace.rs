@@ -125,7 +125,7 @@ mod tests {
     fn a_slow_host_is_made_up_for() {
         let mut records = [
             ran(System::None, 100.0, &[1.0, 0.9, 1.0]),
-            ran(System::Nomad, 150.0, &[0.6, 0.5, 0.7]),
+            ran(System::Preset("nomad"), 150.0, &[0.6, 0.5, 0.7]),
         ];
         assert_eq!(rates(&mut records), [Some(100.0), Some(150.0)]);
     }

@@ -91,7 +91,7 @@ fn bench(setting: &Setting, steering: &Steering) -> anyhow::Result<()> {
     let program = setting.tools.join("terrace-bench");
     let place = match setting.system {
         System::Oracle => "oracle",
-        System::None | System::Kernel | System::Nomad | System::Hemem => "default",
+        System::None | System::Kernel | System::Preset(_) => "default",
     };
     let mut child = steering
         .command(&program)

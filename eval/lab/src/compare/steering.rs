@@ -101,7 +101,7 @@ impl Steering {
                 write(DEMOTION, "1")?;
                 write(NUMA_BALANCING, "2")
             }
-            System::Nomad | System::Hemem => {
+            System::Preset(_) => {
                 let status = Command::new(&self.terrace)
                     .arg("resume")
                     .status()

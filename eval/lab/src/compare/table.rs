@@ -110,12 +110,13 @@ pub fn times_none(record: &RunRecord, records: &[RunRecord]) -> Option<f64> {
 fn cells(record: &RunRecord, records: &[RunRecord]) -> Vec<Cell> {
     let dash = || "–".to_owned();
     let moves = &record.moves;
-    let (transactions, shadows) = match record.system {
-        System::Nomad => (
+    let (transactions, shadows) = if record.system.preset().is_some_and(|preset| preset.agent) {
+        (
             format!("{} / {}", moves.tpm_committed, moves.tpm_aborted),
             format!(" ({})", moves.shadow_hits),
-        ),
-        System::None | System::Kernel | System::Hemem | System::Oracle => (dash(), String::new()),
+        )
+    } else {
+        (dash(), String::new())
     };
     [
         record.workload.clone(),
@@ -201,7 +202,11 @@ mod tests {
         let records = [
             good(System::None, 1000.0),
             good(System::Oracle, 2500.0),
-            RunRecord::failed("gups", System::Nomad, "Memory is wrong".to_owned()),
+            RunRecord::failed(
+                "gups",
+                System::Preset("nomad"),
+                "Memory is wrong".to_owned(),
+            ),
         ];
         let text = render(&records);
         assert!(text.contains("2,500") && text.contains("2.50"), "{text}");

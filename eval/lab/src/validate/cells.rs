@@ -264,7 +264,7 @@ mod tests {
         let cells = all(
             &workloads,
             &[1 << 27, 1 << 28],
-            &[System::None, System::Nomad],
+            &[System::None, System::Preset("nomad")],
         );
         let rounds = [1, 2].into_iter();
         let mut files: Vec<String> = rounds
@@ -299,9 +299,9 @@ mod tests {
             },
             directory: directory.path().to_owned(),
         };
-        let cell = all(&["gups".to_owned()], &[1 << 28], &[System::Nomad]).remove(0);
+        let cell = all(&["gups".to_owned()], &[1 << 28], &[System::Preset("nomad")]).remove(0);
         assert_eq!(bench.kept(&cell, 1).unwrap(), None);
-        let record = RunRecord::failed("gups", System::Nomad, String::new());
+        let record = RunRecord::failed("gups", System::Preset("nomad"), String::new());
         let kept = Kept {
             settings: bench.settings.clone(),
             cell: cell.clone(),

@@ -139,7 +139,7 @@ mod tests {
     fn pairs(kernel: (f64, f64), nomad: (f64, f64)) -> usize {
         let rows = [
             row(System::Kernel, kernel.0, kernel.1),
-            row(System::Nomad, nomad.0, nomad.1),
+            row(System::Preset("nomad"), nomad.0, nomad.1),
         ];
         disordered(&rows).len()
     }
@@ -169,7 +169,7 @@ mod tests {
             };
             let rows = [
                 row(System::Kernel, kernel, simulated.0),
-                row(System::Nomad, nomad, simulated.1),
+                row(System::Preset("nomad"), nomad, simulated.1),
             ];
             disordered(&rows).len()
         };
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn shares_may_differ_by_five_points() {
-        let mut row = row(System::Nomad, 1.0, 1.0);
+        let mut row = row(System::Preset("nomad"), 1.0, 1.0);
         row.simulated.fast_access_ratio = 0.549;
         let case = |row: Row| Case::new("gups".to_owned(), 0, 0, vec![row]);
         assert!(case(row.clone()).agrees());

@@ -56,7 +56,7 @@ pub fn of_lab(record: &RunRecord) -> Option<Figures> {
 const fn system(system: System) -> &'static str {
     match system {
         System::Kernel => "kernel-tiering",
-        System::None | System::Nomad | System::Hemem | System::Oracle => system.name(),
+        System::None | System::Preset(_) | System::Oracle => system.name(),
     }
 }
 

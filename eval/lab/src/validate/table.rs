@@ -112,7 +112,7 @@ mod tests {
         };
         let rows = vec![
             row(System::None, 1000.0, 1000.0),
-            row(System::Nomad, 2000.0, simulated),
+            row(System::Preset("nomad"), 2000.0, simulated),
         ];
         Case::new("gups".to_owned(), 250 << 20, 110 << 20, rows)
     }

@@ -68,9 +68,12 @@ mod tests {
     fn what_is_measured_counts_before_what_is_said() {
         let node = |id: u16, read_latency_ns| NodeInfo {
             id: NodeId(id),
-            tier: TierId(id.into()),
+            tier: TierId(id),
             capacity_bytes: 1 << 30,
+            cpus: Vec::new(),
             read_latency_ns,
+            write_latency_ns: None,
+            read_bandwidth_mbps: None,
         };
         let unknown = Latencies::new(Tiers::new(vec![node(0, None), node(1, None)]));
         assert!((unknown.saved_ns() - 150.0).abs() < 1e-9);

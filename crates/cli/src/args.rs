@@ -225,6 +225,9 @@ pub(crate) struct DoctorArgs {
     /// Put back kernel settings that a crashed supervisor left changed.
     #[arg(long)]
     pub(crate) restore: bool,
+    /// Say what reading the accessed bits of this process would cost.
+    #[arg(long, value_name = "PID", conflicts_with = "restore")]
+    pub(crate) process: Option<u32>,
     #[command(flatten)]
     pub(crate) json: JsonArgs,
 }

@@ -3,6 +3,7 @@
 //!
 //! Exit code 0 where the default preset works in full, 1 where something of it is missing.
 
+mod accessed;
 mod pmu;
 
 use std::collections::BTreeMap;
@@ -10,6 +11,7 @@ use std::path::Path;
 use std::path::PathBuf;
 
 use serde::Serialize;
+use terrace_core::Pid;
 use terrace_supervisor::program::ProgramError;
 use terrace_supervisor::program::find_agent;
 use terrace_sys::probe;
@@ -24,6 +26,13 @@ use crate::Usage;
 use crate::args::DoctorArgs;
 use crate::out::paragraph;
 use crate::out::say;
+
+/// Findings without which the default preset does nothing.
+const DEFAULT_NEEDS: [&str; 3] = [
+    "memory tiers",
+    "ordinary migration (move_pages)",
+    accessed::WHAT,
+];
 
 #[derive(Serialize)]
 struct Report {
@@ -54,6 +63,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> anyhow::Result<u8> {
     let off = probe::forced_off().map_err(|error| Usage(error.to_string()))?;
     let facts = Facts::gather(&off);
     let mut findings = rules::findings(&facts);
+    findings.push(accessed::finding(&off, args.process.map(Pid)));
     findings.push(pmu::finding(&off));
     findings.push(agent(find_agent(None)));
     let stale: Vec<String> = settings::stale(Path::new("/"))
@@ -61,7 +71,11 @@ pub(crate) fn doctor(args: &DoctorArgs) -> anyhow::Result<u8> {
         .into_iter()
         .map(|s| format!("{:?} (was {})", s.setting, s.old))
         .collect();
-    let whole = findings.iter().all(|f| f.state != State::Missing);
+    let needed = |f: &&Finding| DEFAULT_NEEDS.contains(&f.what);
+    let whole = findings
+        .iter()
+        .filter(needed)
+        .all(|f| f.state != State::Missing);
     if args.json.json {
         say!(
             "{}",
@@ -168,6 +182,15 @@ fn restore() -> anyhow::Result<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_default_needs_is_among_the_findings() {
+        let mut findings = rules::findings(&Facts::all_yes());
+        findings.push(accessed::finding(&[probe::Fact::Bpf], None));
+        for what in DEFAULT_NEEDS {
+            assert!(findings.iter().any(|f| f.what == what), "{what}");
+        }
+    }
 
     #[test]
     fn a_missing_library_is_named() {

@@ -3,6 +3,7 @@
 //! as the page tables' tests do.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
@@ -20,6 +21,7 @@ use terrace_core::Nanos;
 use terrace_core::Pid;
 use terrace_track::AccessedBits;
 use terrace_track::AccessedBitsConfig;
+use terrace_track::TrackEvent;
 use terrace_track::Tracker;
 use terrace_track::accessed_bits::Reading;
 use terrace_track::accessed_bits::Told;
@@ -270,4 +272,36 @@ fn memory_that_goes_is_told_no_more_and_a_pause_ends_all() {
     assert!(!gather(&mut tracker, start, 2, 2)[1].is_empty());
     tracker.remove(Pid(std::process::id())).expect("ours");
     tracker.told(|told| panic!("{told:?} of nobody"));
+}
+
+#[test]
+fn children_are_followed_and_their_ends_told() {
+    let _alone = alone();
+    let mut tracker = AccessedBits::open(AccessedBitsConfig::default()).expect("accessed bits");
+    tracker
+        .add(Pid(std::process::id()), true)
+        .expect("this process");
+    tracker.ask(Nanos::from_millis(1), Nanos::from_millis(50));
+    let mut child = Command::new("sleep").arg("2").spawn().expect("sleep");
+    let pid = Pid(child.id());
+    let (mut events, mut read) = (Vec::new(), 0);
+    let until = Instant::now() + Duration::from_secs(60);
+    let mut ended = false;
+    while !ended && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(50));
+        tracker
+            .poll(Duration::ZERO, &mut |event| events.push(event))
+            .expect("a tracker that works");
+        tracker.told(|told| read += usize::from(told.pid() == pid));
+        ended = events
+            .iter()
+            .any(|event| matches!(event, TrackEvent::Exited { pid: of, .. } if *of == pid));
+    }
+    child.wait().expect("a child");
+    assert!(ended && read > 0, "{read} of {events:?}");
+    let execed =
+        |event: &TrackEvent| matches!(event, TrackEvent::Execed { pid: of, .. } if *of == pid);
+    assert!(events.iter().any(execed), "{events:?}");
+    std::thread::sleep(Duration::from_millis(200));
+    tracker.told(|told| assert!(told.pid() != pid, "{told:?} of one that has ended"));
 }

@@ -93,7 +93,7 @@ const RULES: &[Rule] = &[
         ],
         wants: &[Fact::PromoteRateLimit],
         without: (
-            "accesses cannot be tracked, so nothing is promoted",
+            "policies that decide by hint faults (nomad) promote nothing",
             "run as root outside of a container, on a kernel with CONFIG_NUMA_BALANCING and BTF \
              that is not locked down",
         ),

@@ -9,6 +9,7 @@
 //!
 //! * [`reading`]: what is told. `nodes`, `slice`: where a page is, what is cleared and read together; pure.
 //! * `process`: one process's kernel interfaces. `reader`: the thread, what is due when. `shared`: its queue.
+//! * [`survey()`]: whether it works here, for `terrace doctor`.
 
 mod nodes;
 mod process;
@@ -16,6 +17,7 @@ mod reader;
 pub mod reading;
 mod shared;
 mod slice;
+mod survey;
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
@@ -33,6 +35,9 @@ use terrace_sys::zones::Zone;
 
 pub use reading::Reading;
 pub use reading::Told;
+pub use survey::ProcessCost;
+pub use survey::Survey;
+pub use survey::survey;
 
 use crate::TrackError;
 use crate::Tracker;

@@ -8,6 +8,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
@@ -29,7 +30,10 @@ use super::shared::Order;
 use super::shared::Shared;
 
 /// Clearing an entry takes so long, ns, before it was measured.
-const CLEAR_NS: f64 = 60.0;
+pub(super) const CLEAR_NS: f64 = 60.0;
+/// A process is read when it has lived so long: what a shell or a build starts ends sooner, and there is
+/// nothing to gain in it.
+const YOUNG: Nanos = Nanos::from_millis(500);
 /// Of what is told at once, so many before the consumer is woken.
 const MANY: usize = 4_096;
 
@@ -49,6 +53,7 @@ pub(super) struct Reader {
     pub(super) shared: Arc<Shared>,
     pub(super) config: AccessedBitsConfig,
     processes: BTreeMap<Pid, Process>,
+    young: BTreeSet<Pid>,
     queue: BinaryHeap<Due>,
     /// First rung and length of a pass; nothing is read before it was asked for.
     asked: Option<(Nanos, Nanos)>,
@@ -71,6 +76,7 @@ impl Reader {
             shared,
             config,
             processes: BTreeMap::new(),
+            young: BTreeSet::new(),
             queue: BinaryHeap::new(),
             asked: None,
             paused: false,
@@ -108,7 +114,10 @@ impl Reader {
             let now = clock::now();
             match order {
                 Order::Add(pid) => self.add(pid, now),
-                Order::Remove(pid) => drop(self.processes.remove(&pid)),
+                Order::Remove(pid) => {
+                    self.young.remove(&pid);
+                    self.processes.remove(&pid);
+                }
                 Order::Ask { shortest, pass } => self.ask(shortest, pass, now),
                 Order::Pause(paused) => self.pause(paused, now),
                 Order::Stop => return false,
@@ -120,10 +129,8 @@ impl Reader {
     fn add(&mut self, pid: Pid, now: Nanos) {
         // It may be another process of that number, or have another program now.
         self.processes.remove(&pid);
-        if let Some(process) = Process::open(pid, &self.tables) {
-            self.processes.insert(pid, process);
-            self.queue.push(Reverse((now, pid, What::Begin)));
-        }
+        self.young.insert(pid);
+        self.queue.push(Reverse((now + YOUNG, pid, What::Begin)));
     }
 
     /// What is asked for holds for passes under way where it is shorter.
@@ -146,12 +153,11 @@ impl Reader {
     fn pause(&mut self, paused: bool, now: Nanos) {
         self.paused = paused;
         self.queue.clear();
-        for (pid, process) in &mut self.processes {
-            process.end();
-            self.queue.push(Reverse((now, *pid, What::Begin)));
-        }
-        if paused {
-            self.queue.clear();
+        self.processes.values_mut().for_each(Process::end);
+        if !paused {
+            let all = self.processes.keys().chain(&self.young);
+            self.queue
+                .extend(all.map(|pid| Reverse((now, *pid, What::Begin))));
         }
     }
 
@@ -160,6 +166,11 @@ impl Reader {
         let Some(Reverse((_, pid, what))) = self.queue.pop() else {
             return;
         };
+        if self.young.remove(&pid)
+            && let Some(process) = Process::open(pid, &self.tables)
+        {
+            self.processes.insert(pid, process);
+        }
         let Some(mut process) = self.processes.remove(&pid) else {
             return;
         };

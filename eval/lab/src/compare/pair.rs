@@ -198,6 +198,7 @@ fn job(
     command.extend(fast_free.map(|bytes| format!("--fast-free={bytes}")));
     let preset = match system.preset().map(|preset| preset.evidence) {
         Some(Evidence::Samples) => sampling_options(plan.machine),
+        Some(Evidence::AccessedBits) => reading_options(plan.machine),
         _ => Vec::new(),
     };
     for option in preset.iter().chain(&plan.terrace_options) {
@@ -248,6 +249,13 @@ fn sampling_options(machine: &Machine) -> Vec<String> {
         format!("--param=policy_interval={:.0}us", 10_000.0 * dilation),
         format!("--param=max_migration_rate={:.0}", 1e10 / dilation),
     ]
+}
+
+/// `adaptive` weighs what a move costs, which is dilated, against what it saves in the time to come: accesses,
+/// which are as many fewer a second as they take longer. So the time ahead is dilated, too.
+fn reading_options(machine: &Machine) -> Vec<String> {
+    let dilation = machine.lab.map_or(1.0, |lab| lab.dilation);
+    vec![format!("--param=horizon={:.0}s", 30.0 * dilation)]
 }
 
 #[cfg(test)]

@@ -22,6 +22,9 @@ use crate::settings::Settings;
 /// Makes a policy for a machine, of parameters as they were written.
 pub type Build = fn(&mut Settings, &Tiers) -> Result<Box<dyn Policy>, SettingError>;
 
+/// Parameters and their values on a machine whose times are longer by this factor.
+pub type Dilated = fn(f64) -> Vec<(&'static str, String)>;
+
 /// A policy that can be asked for by its name.
 #[derive(Debug)]
 pub struct Preset {
@@ -41,6 +44,8 @@ pub struct Preset {
     pub priorities: bool,
     /// What each parameter does, in a sentence, in the order in which `build` asks for them.
     pub help: &'static [(&'static str, &'static str)],
+    /// Parameters that follow the machine's times, as they are where all of those are longer by a factor.
+    pub dilated: Dilated,
     /// Makes it.
     pub build: Build,
 }
@@ -135,6 +140,11 @@ mod tests {
                 assert!(made.is_ok(), "{} {name}={default}: {made:?}", preset.name);
                 assert_eq!(settings.finish(), Ok(()));
             }
+            let dilated = (preset.dilated)(1000.0).into_iter();
+            let dilated = dilated.map(|(name, value)| (name.to_owned(), value));
+            let mut settings = Settings::new(preset.name, dilated.collect());
+            (preset.build)(&mut settings, &two_tiers()).expect("made for a slower machine");
+            assert_eq!(settings.finish(), Ok(()), "{}", preset.name);
             let given = BTreeMap::from([("no_such".to_owned(), "1".to_owned())]);
             let mut settings = Settings::new(preset.name, given);
             let made = (preset.build)(&mut settings, &two_tiers()).expect("made");

@@ -223,6 +223,11 @@ impl Settings {
     }
 }
 
+/// A time that is longer by a factor, as a setting's value.
+pub(crate) fn dilated(time: Nanos, by: f64) -> String {
+    format!("{:.0}", time.as_secs_f64() * 1e9 * by)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

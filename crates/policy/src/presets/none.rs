@@ -19,6 +19,7 @@ pub static PRESET: Preset = Preset {
     writers_wait: false,
     priorities: false,
     help: &[],
+    dilated: |_| Vec::new(),
     build: |_, _| Ok(Box::new(None)),
 };
 

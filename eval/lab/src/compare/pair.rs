@@ -11,6 +11,7 @@ use std::time::Instant;
 use anyhow::Context;
 use terrace_machine_spec::Machine;
 use terrace_policy::Evidence;
+use terrace_policy::Preset;
 use terrace_workload::Sizes;
 use terrace_workload::Workload;
 
@@ -196,11 +197,9 @@ fn job(
         format!("--seed={}", plan.seed),
     ]);
     command.extend(fast_free.map(|bytes| format!("--fast-free={bytes}")));
-    let preset = match system.preset().map(|preset| preset.evidence) {
-        Some(Evidence::Samples) => sampling_options(plan.machine),
-        Some(Evidence::AccessedBits) => reading_options(plan.machine),
-        _ => Vec::new(),
-    };
+    let preset = system
+        .preset()
+        .map_or_else(Vec::new, |preset| preset_options(preset, plan.machine));
     for option in preset.iter().chain(&plan.terrace_options) {
         command.push(format!("--terrace-option={option}"));
     }
@@ -232,9 +231,10 @@ fn moves_at(workload: &str, fast_free: u64) -> Option<f64> {
     Some(lasts.as_secs_f64())
 }
 
-/// HeMem in the lab. The machine's times are longer by the dilation, so are the paper's: a policy
-/// tick of 10 ms, 10 GB/s. One in [`SAMPLE_PERIOD`] misses keeps sampling at some percent of a
-/// processor. The preset's other amounts stay:
+/// What a preset is told of the machine: its parameters that follow the dilation. One in [`SAMPLE_PERIOD`]
+/// misses keeps sampling at some percent of a processor.
+///
+/// What else HeMem's paper gives stays:
 /// * thresholds (8, 4, 18), `swap_ratio` and `copy_threads` are numbers, not times; the period counts
 ///   accesses, and memory a thousandth as large needs fewer of them to know a page as well;
 /// * `free_reserve` and `managed_threshold` are shares of the fast tier (of a page at least);
@@ -242,20 +242,13 @@ fn moves_at(workload: &str, fast_free: u64) -> Option<f64> {
 ///   100 MB either way. That is much for the lab's memory; simulated with the lab's costs, 4 and 8 MiB
 ///   take some seconds longer to settle and end where 128 MiB does (docs/papers/hemem.md);
 /// * `inventory_interval` spaces work of the kernel in proportion to memory, which is small here.
-fn sampling_options(machine: &Machine) -> Vec<String> {
+fn preset_options(preset: &Preset, machine: &Machine) -> Vec<String> {
     let dilation = machine.lab.map_or(1.0, |lab| lab.dilation);
-    vec![
-        format!("--sample-period={SAMPLE_PERIOD}"),
-        format!("--param=policy_interval={:.0}us", 10_000.0 * dilation),
-        format!("--param=max_migration_rate={:.0}", 1e10 / dilation),
-    ]
-}
-
-/// `adaptive` weighs what a move costs, which is dilated, against what it saves in the time to come: accesses,
-/// which are as many fewer a second as they take longer. So the time ahead is dilated, too.
-fn reading_options(machine: &Machine) -> Vec<String> {
-    let dilation = machine.lab.map_or(1.0, |lab| lab.dilation);
-    vec![format!("--param=horizon={:.0}s", 30.0 * dilation)]
+    let samples = preset.evidence == Evidence::Samples;
+    let period = samples.then(|| format!("--sample-period={SAMPLE_PERIOD}"));
+    let dilated = (preset.dilated)(dilation).into_iter();
+    let dilated = dilated.map(|(name, value)| format!("--param={name}={value}"));
+    period.into_iter().chain(dilated).collect()
 }
 
 #[cfg(test)]
@@ -277,14 +270,20 @@ mod tests {
     }
 
     #[test]
-    fn hemems_times_are_as_long_as_the_machine_is_slow() {
+    fn times_are_as_long_as_the_machine_is_slow() {
         let machine = |text: &str| Machine::parse(text, Path::new("m.toml")).expect("checked");
         let slow = machine(include_str!("../../../../machines/hemem-2cpu.toml"));
         assert_eq!(slow.lab.map(|lab| lab.dilation), Some(20.0));
-        let options = sampling_options(&slow);
-        let has = |option: &str| options.iter().any(|o| o == option);
-        assert!(has("--param=policy_interval=200000us"), "{options:?}");
-        assert!(has("--param=max_migration_rate=500000000"), "{options:?}");
+        let told = |name| preset_options(Preset::of(name).expect("a preset"), &slow);
+        assert_eq!(
+            told("hemem"),
+            [
+                "--sample-period=397",
+                "--param=policy_interval=200000000",
+                "--param=max_migration_rate=500000000"
+            ]
+        );
+        assert_eq!(told("adaptive"), ["--param=horizon=600000000000"]);
     }
 
     #[test]

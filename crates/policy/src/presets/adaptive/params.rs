@@ -3,6 +3,7 @@
 
 use terrace_core::Nanos;
 
+use crate::settings;
 use crate::settings::SettingError;
 use crate::settings::Settings;
 
@@ -53,6 +54,12 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ("early", "Promote within a pass while there is room."),
     ("pace", "Change the length of passes by what they bring."),
 ];
+
+/// What a move costs is weighed against what it saves in the time to come: accesses, which are as many fewer a
+/// second as they take longer. So the time ahead is as much longer, too.
+pub(super) fn dilated(by: f64) -> Vec<(&'static str, String)> {
+    vec![("horizon", settings::dilated(Params::default().horizon, by))]
+}
 
 impl Default for Params {
     fn default() -> Self {

@@ -104,6 +104,7 @@ pub static PRESET: Preset = Preset {
     writers_wait: true,
     priorities: true,
     help: params::HELP,
+    dilated: params::dilated,
     build: |settings, tiers| Ok(Box::new(Hemem::new(Params::read(settings)?, tiers))),
 };
 

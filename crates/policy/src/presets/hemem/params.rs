@@ -8,6 +8,7 @@ use terrace_core::PageSize;
 use terrace_core::parse_bytes;
 
 use super::table::COUNT_MAX;
+use crate::settings;
 use crate::settings::SettingError;
 use crate::settings::Settings;
 
@@ -107,6 +108,17 @@ pub(super) const HELP: &[(&str, &str)] = &[
         "Shortest time between two inventories of the fast tier.",
     ),
 ];
+
+/// A tick and the bytes a second are the machine's; what counts accesses, pages or shares is not.
+#[expect(clippy::cast_precision_loss, reason = "a rate far below 2^53")]
+pub(super) fn dilated(by: f64) -> Vec<(&'static str, String)> {
+    let d = Params::default();
+    let rate = d.max_migration_rate as f64 / by;
+    vec![
+        ("policy_interval", settings::dilated(d.policy_interval, by)),
+        ("max_migration_rate", format!("{rate:.0}")),
+    ]
+}
 
 impl Default for Params {
     fn default() -> Self {

@@ -83,6 +83,7 @@ pub static PRESET: Preset = Preset {
     writers_wait: false,
     priorities: false,
     help: params::HELP,
+    dilated: |_| Vec::new(),
     build: |settings, tiers| {
         let params = Params::read(settings)?;
         Ok(Box::new(Nomad::new(params, tiers.clone())))

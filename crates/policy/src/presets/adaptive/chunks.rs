@@ -29,25 +29,29 @@ pub(super) struct Chunk {
     pub(super) huge: bool,
     /// The pass that told of it last.
     pub(super) heard: u32,
+    /// The pass that told of it first in this size.
+    pub(super) since: u32,
 }
 
 impl Chunk {
-    pub(super) fn new(huge: bool) -> Self {
+    pub(super) fn new(huge: bool, pass: u32) -> Self {
         Self {
             levels: Box::new([0; CHUNK_PAGES]),
             present: PageBits::NONE,
             fast: PageBits::NONE,
             huge,
-            heard: 0,
+            heard: pass,
+            since: pass,
         }
     }
 
     /// The mapping became one huge page, or base pages.
-    pub(super) fn remap(&mut self, huge: bool) {
+    pub(super) fn remap(&mut self, huge: bool, pass: u32) {
         if self.huge == huge {
             return;
         }
         self.huge = huge;
+        self.since = pass;
         let level = if huge {
             // A visit to any is a visit to all.
             self.levels.iter().copied().max().unwrap_or(0)
@@ -88,8 +92,10 @@ pub(super) fn page_of(key: Key, page: usize, size: PageSize) -> PageRef {
 }
 
 impl Chunks {
-    pub(super) fn get_or_new(&mut self, key: Key, huge: bool) -> &mut Chunk {
-        self.all.entry(key).or_insert_with(|| Chunk::new(huge))
+    pub(super) fn get_or_new(&mut self, key: Key, huge: bool, pass: u32) -> &mut Chunk {
+        self.all
+            .entry(key)
+            .or_insert_with(|| Chunk::new(huge, pass))
     }
 
     pub(super) fn get(&self, key: Key) -> Option<&Chunk> {
@@ -163,6 +169,14 @@ impl Chunks {
         self.all.retain(|(of, _), _| *of != pid);
     }
 
+    /// Nothing is known of the process's pages any more but where they are.
+    pub(super) fn begin_anew(&mut self, pid: Pid, pass: u32) {
+        for (_, chunk) in self.all.range_mut((pid, 0)..=(pid, u64::MAX)) {
+            chunk.levels.fill(0);
+            chunk.since = pass;
+        }
+    }
+
     /// Drops what was not told of since before the pass of its process before this one.
     pub(super) fn expire(&mut self, pid: Pid, pass: u32) {
         self.all
@@ -190,7 +204,7 @@ mod tests {
     #[test]
     fn pages_come_move_and_go() {
         let mut chunks = Chunks::default();
-        let chunk = chunks.get_or_new((PID, 5), false);
+        let chunk = chunks.get_or_new((PID, 5), false, 0);
         chunk.present = PageBits::ALL;
         let page = page_of((PID, 5), 7, PageSize::Base4K);
         assert_eq!(split(page.addr), (5, 7));
@@ -218,7 +232,7 @@ mod tests {
     #[test]
     fn a_chunk_that_is_not_told_of_is_forgotten() {
         let mut chunks = Chunks::default();
-        chunks.get_or_new((PID, 1), false).heard = 4;
+        chunks.get_or_new((PID, 1), false, 4);
         chunks.expire(Pid(9), 60);
         chunks.expire(PID, 6);
         assert!(chunks.bytes() > 0);
@@ -228,11 +242,11 @@ mod tests {
 
     #[test]
     fn a_huge_page_is_as_hot_as_its_hottest_part() {
-        let mut chunk = Chunk::new(false);
+        let mut chunk = Chunk::new(false, 0);
         chunk.levels[9] = 80;
-        chunk.remap(true);
+        chunk.remap(true, 3);
         assert_eq!(chunk.levels[0], 80);
-        chunk.remap(false);
+        chunk.remap(false, 4);
         assert_eq!(chunk.levels[500], 80);
     }
 }

@@ -10,9 +10,6 @@
 //! a' = F a + seen,  b' = F b + exposure,  rate = max(a', g) / b'
 //! ```
 //!
-//! and at least `rate^0.7 (0.56 / exposure)^0.3` where it was seen: sums that weigh by exposure forget a
-//! cold past only slowly when a page becomes hot; the other way one pass is enough.
-//!
 //! An observation weighs by its exposure: up to the sighting, or the whole pass. Only the rate is
 //! kept; a and b are taken for those that a page of this rate has in the long run. A pass sees it
 //! with `p = 1 - exp(-rate T)`, with a mean exposure of `p / rate`, so `a = p / (1 - F)`, `b = a / rate`.
@@ -22,12 +19,10 @@ pub(super) const CLASSES: usize = 128;
 const LEVELS: usize = 256;
 /// What a pass keeps of the passes before it.
 const FADE: f64 = 0.75;
+/// Passes until an estimate is about what it would be of a page that was always there: 1 / (1 - F).
+pub(super) const SETTLING: u32 = 4;
 /// Sightings that are taken for seen where there were less, of pages that are never touched.
 const LEAST: f64 = 0.05;
-/// How far one sighting alone pulls a rate up, in octaves.
-const JUMP: f64 = 0.3;
-/// `exp(-0.577)`: the rate that an exponential idle time speaks for in the mean of its logarithm.
-const LOG_MEAN: f64 = 0.56;
 const LOWEST_OCTAVE: f64 = -12.0;
 
 /// A page's level; 0 is unknown.
@@ -80,12 +75,7 @@ pub(super) fn next_rate(before: f64, one: Seen, pass: f64) -> f64 {
         (0.0, 0.0)
     };
     let seen = if one.seen { 1.0 } else { 0.0 };
-    let mean = (a + seen).max(LEAST) / (b + one.exposure);
-    if !one.seen || before <= 0.0 {
-        return mean;
-    }
-    let alone = LOG_MEAN / one.exposure;
-    mean.max(before * (alone / before).powf(JUMP))
+    (a + seen).max(LEAST) / (b + one.exposure)
 }
 
 /// The level after an observation, for each level before.

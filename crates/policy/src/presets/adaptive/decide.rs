@@ -15,6 +15,7 @@ use super::pace::Shown;
 use super::select;
 use super::select::Census;
 use super::select::Group;
+use super::transitions::Transitions;
 use super::value;
 use super::whole_ns;
 
@@ -85,6 +86,9 @@ impl Adaptive {
             ALARM_BITS
         };
         if process.transitions.end_pass(keep, alarm) {
+            // A new phase: nothing that was estimated or counted is of it.
+            process.transitions = Transitions::new();
+            self.chunks.begin_anew(pid, process.pass);
             process.surprised = Some(now);
             self.counters.surprises += 1;
             self.surprised = true;

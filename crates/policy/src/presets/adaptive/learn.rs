@@ -11,6 +11,7 @@ use terrace_core::PageBits;
 
 use super::Adaptive;
 use super::chunks::Key;
+use super::classes::SETTLING;
 use super::classes::Seen;
 use super::classes::Steps;
 
@@ -36,8 +37,9 @@ impl Adaptive {
         };
         self.steps[0].set(seen, pass);
         self.steps[1].set(unseen, pass);
-        let chunk = self.chunks.get_or_new(key, reading.huge);
-        chunk.remap(reading.huge);
+        let chunk = self.chunks.get_or_new(key, reading.huge, process.pass);
+        chunk.remap(reading.huge, process.pass);
+        let settled = process.pass.wrapping_sub(chunk.since) >= SETTLING;
         let whole = whole(reading.huge);
         chunk.present = reading.present.and(&whole);
         let on_fast = reading.nodes.iter().filter(|(n, _)| self.rooms.is_fast(*n));
@@ -52,7 +54,7 @@ impl Adaptive {
                 let from = chunk.levels[page];
                 let to = steps.of(from);
                 chunk.levels[page] = to;
-                process.transitions.count(from, to, one);
+                process.transitions.count(from, settled.then_some(to), one);
             }
         };
         observe(fresh, &self.steps[0], seen);

@@ -2,15 +2,18 @@
 //! What pages of a class did in the next pass: counted, per process.
 //!
 //! ```text
-//! M[k][k'] = (N[k][k'] + A prior[k][k']) / (sum of N[k] + A),  prior[k] = (own class + share of all pages by class) / 2
-//! r[k]     = (seen[k] + B) / (exposure[k] + B / estimated rate of k)      visits a second
+//! near(x)[k]  = sum over j != k of 2^-|k - j| x[j]
+//! prior[k][d] = (near(N)[k][d] + A [d = 0]) / (near(N)[k] + A)             d: by how many classes a page rose
+//! M[k][k + d] = (N[k][d] + A prior[k][d]) / (N[k] + A)
+//! rate'[k]    = rate[k] (near(seen)[k] + B / 2) / (near(rate exposure)[k] + B)
+//! r[k]        = (seen[k] + B) / (exposure[k] + B / rate'[k])               visits a second
 //! ```
 //!
-//! N, seen and exposure fade by a tenth a pass. The prior trusts a page's estimate by half and is a
-//! row's only content before anything was counted; then the counts outweigh it.
+//! N, seen and exposure fade by a tenth a pass. A class of which little was counted is taken to do what those
+//! next to it did. Before anything was, pages stay in their class, and its estimated rate is believed by half.
 //!
 //! **Surprise**: bits a page by which M predicted this pass worse than it thought it would:
-//! `-sum n[k][k'] log2 M[k][k'] / n  -  entropy of M's rows`. A new phase forgets 7/8 of what was counted.
+//! `-sum n[k][k'] log2 M[k][k'] / n  -  entropy of M's rows`: a new phase.
 
 use super::classes::CLASSES;
 use super::classes::Level;
@@ -20,8 +23,11 @@ use super::classes::class_rate;
 
 const ROW_PRIOR: f64 = 4.0;
 const RATE_PRIOR: f64 = 4.0;
-/// What a new phase leaves of the counts.
-const NEW_PHASE: f64 = 1.0 / 8.0;
+/// What passes of another length leave of the counts.
+const OTHER_LENGTH: f64 = 1.0 / 8.0;
+
+/// Ways a page's class can change.
+const RISES: usize = 2 * CLASSES - 1;
 
 /// Rows of a matrix by class.
 pub(super) type Matrix = Vec<[f64; CLASSES]>;
@@ -34,10 +40,8 @@ pub(super) struct Transitions {
     counts: Matrix,
     seen: [f64; CLASSES],
     exposure: [f64; CLASSES],
-    /// Pages by the class they have come to in this pass.
-    occupied: [u32; CLASSES],
-    /// Shares of the pages by class, after the last pass.
-    shares: [f64; CLASSES],
+    /// Whether a page was observed in this pass.
+    observed: bool,
     trained: bool,
 }
 
@@ -48,39 +52,35 @@ impl Transitions {
             counts: vec![[0.0; CLASSES]; CLASSES],
             seen: [0.0; CLASSES],
             exposure: [0.0; CLASSES],
-            occupied: [0; CLASSES],
-            shares: [0.0; CLASSES],
+            observed: false,
             trained: false,
         }
     }
 
-    /// A page of level `from` was observed, and has come to `to`.
+    /// A page of level `from` was observed, and has come to `to`, unless its estimate was still settling:
+    /// what looks like a change of the page is one of the estimate then.
     #[inline]
-    pub(super) fn count(&mut self, from: Level, to: Level, one: Seen) {
-        self.occupied[class_of(to)] += 1;
+    pub(super) fn count(&mut self, from: Level, to: Option<Level>, one: Seen) {
+        self.observed = true;
         if from == 0 {
             return;
         }
         let from = class_of(from);
-        self.now[from][class_of(to)] += 1;
+        if let Some(to) = to {
+            self.now[from][class_of(to)] += 1;
+        }
         self.seen[from] += f64::from(u8::from(one.seen));
         self.exposure[from] += one.exposure;
     }
 
     /// The pass is over; what was counted before keeps so much of its weight. Whether it surprised by
-    /// more than `alarm` bits a page, and the past was forgotten for that.
+    /// more than `alarm` bits a page.
     pub(super) fn end_pass(&mut self, keep: f64, alarm: f64) -> bool {
-        let all: u32 = self.occupied.iter().sum();
-        if all == 0 {
+        if !std::mem::take(&mut self.observed) {
             return false;
         }
         let surprise = self.trained.then(|| self.surprise()).flatten();
         let surprised = surprise.is_some_and(|bits| bits > alarm);
-        if surprised {
-            self.forget();
-        }
-        self.shares = self.occupied.map(|n| f64::from(n) / f64::from(all));
-        self.occupied = [0; CLASSES];
         for class in 0..CLASSES {
             for to in 0..CLASSES {
                 let new = f64::from(std::mem::take(&mut self.now[class][to]));
@@ -93,40 +93,53 @@ impl Transitions {
         surprised
     }
 
-    /// What was counted before is of another phase, or of passes of another length.
+    /// What was counted before is of passes of another length.
     pub(super) fn forget(&mut self) {
         for row in &mut self.counts {
-            row.iter_mut().for_each(|n| *n *= NEW_PHASE);
+            row.iter_mut().for_each(|n| *n *= OTHER_LENGTH);
         }
-        self.seen.iter_mut().for_each(|n| *n *= NEW_PHASE);
-        self.exposure.iter_mut().for_each(|n| *n *= NEW_PHASE);
+        self.seen.iter_mut().for_each(|n| *n *= OTHER_LENGTH);
+        self.exposure.iter_mut().for_each(|n| *n *= OTHER_LENGTH);
         self.trained = false;
-    }
-
-    fn row(&self, class: usize) -> [f64; CLASSES] {
-        let row = &self.counts[class];
-        let all: f64 = row.iter().sum::<f64>() + ROW_PRIOR;
-        let mut shares: [f64; CLASSES] =
-            std::array::from_fn(|to| (row[to] + ROW_PRIOR / 2.0 * self.shares[to]) / all);
-        // What the shares leave (all of them before the first pass) is persistence.
-        shares[class] += 1.0 - shares.iter().sum::<f64>();
-        shares
     }
 
     /// M: each row sums up to 1.
     pub(super) fn matrix(&self) -> Matrix {
-        (0..CLASSES).map(|class| self.row(class)).collect()
+        let near = near(|class| {
+            let mut rises = [0.0; RISES];
+            rises[CLASSES - 1 - class..][..CLASSES].copy_from_slice(&self.counts[class]);
+            rises
+        });
+        let row = |(class, near): (usize, &[f64; RISES])| {
+            let near_by = near.iter().sum::<f64>() + ROW_PRIOR;
+            let counts = &self.counts[class];
+            let all = counts.iter().sum::<f64>() + ROW_PRIOR;
+            let mut row = *counts;
+            for (rise, count) in near.iter().enumerate() {
+                let to = (class + rise).saturating_sub(CLASSES - 1).min(CLASSES - 1);
+                row[to] += ROW_PRIOR * count / near_by;
+            }
+            row[class] += ROW_PRIOR * ROW_PRIOR / near_by;
+            row.map(|count| count / all)
+        };
+        near.iter().enumerate().map(row).collect()
     }
 
     /// r: visits a second by class.
     pub(super) fn rates(&self) -> [f64; CLASSES] {
+        let near = near(|class| {
+            let expected = class_rate(class) * self.exposure[class];
+            [self.seen[class], expected]
+        });
         std::array::from_fn(|class| {
-            let prior = RATE_PRIOR / class_rate(class);
-            (self.seen[class] + RATE_PRIOR) / (self.exposure[class] + prior)
+            let [seen, expected] = near[class];
+            let rate = class_rate(class) * (seen + RATE_PRIOR / 2.0) / (expected + RATE_PRIOR);
+            (self.seen[class] + RATE_PRIOR) / (self.exposure[class] + RATE_PRIOR / rate)
         })
     }
 
     fn surprise(&self) -> Option<f64> {
+        let matrix = self.matrix();
         let (mut cross, mut own, mut pages) = (0.0, 0.0, 0.0);
         for class in 0..CLASSES {
             let n: f64 = self.now[class].iter().map(|n| f64::from(*n)).sum();
@@ -134,8 +147,7 @@ impl Transitions {
                 continue;
             }
             pages += n;
-            let row = self.row(class);
-            for (share, count) in row.into_iter().zip(self.now[class]) {
+            for (share, count) in matrix[class].into_iter().zip(self.now[class]) {
                 if share > 0.0 {
                     own -= n * share * share.log2();
                 }
@@ -149,9 +161,27 @@ impl Transitions {
     }
 }
 
+/// What those next to a class have, each class further away by half.
+fn near<const N: usize>(of: impl Fn(usize) -> [f64; N]) -> Vec<[f64; N]> {
+    let mut near = vec![[0.0; N]; CLASSES];
+    let mut gather = |classes: &mut dyn Iterator<Item = usize>| {
+        let mut coming = [0.0; N];
+        for class in classes {
+            for ((near, coming), own) in near[class].iter_mut().zip(&mut coming).zip(of(class)) {
+                *near += *coming;
+                *coming = (*coming + own) / 2.0;
+            }
+        }
+    };
+    gather(&mut (0..CLASSES));
+    gather(&mut (0..CLASSES).rev());
+    near
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const PASS: Seen = Seen {
         seen: true,
@@ -159,29 +189,80 @@ mod tests {
     };
 
     #[test]
-    fn rows_are_shares_of_what_was_counted_and_the_prior() {
+    fn before_anything_was_counted_pages_stay_and_rates_are_believed_by_half() {
+        let one = Transitions::new();
+        for (class, row) in one.matrix().iter().enumerate() {
+            assert!((row[class] - 1.0).abs() < 1e-9);
+        }
+        for (class, rate) in one.rates().iter().enumerate() {
+            assert!((rate / class_rate(class) - 0.5).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn an_estimate_that_settles_is_no_change_of_its_page() {
         let mut one = Transitions::new();
         for _ in 0..30 {
-            one.count(100, 100, PASS);
+            one.count(100, None, PASS);
         }
-        for _ in 0..10 {
-            one.count(100, 20, PASS);
+        assert!(!one.end_pass(0.9, 0.5));
+        assert!((one.matrix()[50][50] - 1.0).abs() < 1e-9);
+        assert!(one.rates()[50] > class_rate(50) / 2.0, "but it was seen");
+        assert!(!one.trained);
+    }
+
+    /// The equations as they are written.
+    fn slow(one: &Transitions) -> (Matrix, Vec<f64>) {
+        let near = |class: usize, of: &dyn Fn(usize) -> f64| -> f64 {
+            let others = (0..CLASSES).filter(|other| *other != class);
+            let weight = |other: usize| 0.5_f64.powf(class.abs_diff(other) as f64);
+            others.map(|other| weight(other) * of(other)).sum()
+        };
+        let all = |class: usize| one.counts[class].iter().sum::<f64>();
+        let rows = (0..CLASSES).map(|class| {
+            let mut row = one.counts[class];
+            let least = -i32::try_from(class).unwrap();
+            for rise in -127_i32..=127 {
+                let of = |other: usize| {
+                    let to = i32::try_from(other).unwrap() + rise;
+                    let to = usize::try_from(to).ok().filter(|to| *to < CLASSES);
+                    to.map_or(0.0, |to| one.counts[other][to])
+                };
+                let stays = if rise == 0 { ROW_PRIOR } else { 0.0 };
+                let prior = (near(class, &of) + stays) / (near(class, &all) + ROW_PRIOR);
+                let to = class.saturating_add_signed(rise.max(least) as isize);
+                row[to.min(CLASSES - 1)] += ROW_PRIOR * prior;
+            }
+            row.map(|count| count / (all(class) + ROW_PRIOR))
+        });
+        let expected = |class: usize| class_rate(class) * one.exposure[class];
+        let rates = (0..CLASSES).map(|class| {
+            let believed = (near(class, &|other| one.seen[other]) + RATE_PRIOR / 2.0)
+                / (near(class, &expected) + RATE_PRIOR);
+            let prior = class_rate(class) * believed;
+            (one.seen[class] + RATE_PRIOR) / (one.exposure[class] + RATE_PRIOR / prior)
+        });
+        (rows.collect(), rates.collect())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(8))]
+        #[test]
+        fn rows_and_rates_are_the_equations(
+            counted in prop::collection::vec((any::<u8>(), any::<u8>(), any::<bool>(), 0.001_f64..2.0), 1..200),
+        ) {
+            let mut one = Transitions::new();
+            for (from, to, seen, exposure) in counted {
+                one.count(from, Some(to), Seen { seen, exposure });
+            }
+            one.end_pass(0.9, f64::INFINITY);
+            let (m, r) = slow(&one);
+            for (row, slow) in one.matrix().iter().zip(&m) {
+                prop_assert!((row.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+                prop_assert!(row.iter().zip(slow).all(|(a, b)| (a - b).abs() < 1e-9));
+            }
+            prop_assert!(one.rates().iter().zip(&r).all(|(a, b)| (a / b - 1.0).abs() < 1e-9));
         }
-        assert!(!one.end_pass(0.9, 0.5), "nothing to compare with");
-        let m = one.matrix();
-        for row in &m {
-            assert!((row.iter().sum::<f64>() - 1.0).abs() < 1e-9);
-        }
-        // 30 of 40, and of the prior a half for staying and half of 3/4.
-        let expected = (30.0 + 2.0 + 2.0 * 0.75) / 44.0;
-        assert!((m[50][50] - expected).abs() < 1e-9, "{}", m[50][50]);
-        let stays = 0.5 + 0.5 * one.shares[90];
-        assert!((m[90][90] - stays).abs() < 1e-9, "nothing counted: by half");
-        let r = one.rates();
-        let prior = RATE_PRIOR / class_rate(50);
-        // They fade with the pass that is over.
-        let direct = (40.0 * 0.9 + RATE_PRIOR) / (20.0 * 0.9 + prior);
-        assert!((r[50] / direct - 1.0).abs() < 1e-9);
     }
 
     #[test]
@@ -189,14 +270,14 @@ mod tests {
         let mut one = Transitions::new();
         for _ in 0..10 {
             for _ in 0..500 {
-                one.count(100, 100, PASS);
-                one.count(20, 20, PASS);
+                one.count(100, Some(100), PASS);
+                one.count(20, Some(20), PASS);
             }
             assert!(!one.end_pass(0.9, 0.5));
         }
         for _ in 0..500 {
-            one.count(100, 20, PASS);
-            one.count(20, 100, PASS);
+            one.count(100, Some(20), PASS);
+            one.count(20, Some(100), PASS);
         }
         assert!(one.end_pass(0.9, 2.0));
         assert!(

@@ -5,7 +5,7 @@
 //! V[k] = (sum over n of gamma^n (M^n r)[k]) * T * (latency of the slow tier - latency of the fast one)    ns
 //! ```
 //!
-//! `gamma = exp(-T / horizon)`; the sum ends where a pass counts less than a hundredth. A visit is taken
+//! `gamma = exp(-T / horizon)`; the sum ends where a pass counts less than a hundredth, or after 128. A visit is taken
 //! for one access that memory serves.
 
 use super::classes::CLASSES;

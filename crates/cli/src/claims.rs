@@ -22,6 +22,7 @@ use terrace_claims::judge;
 
 use crate::Usage;
 use crate::args::ClaimsArgs;
+use crate::out::note;
 use files::Folder;
 use files::Loaded;
 use kept::Kept;
@@ -89,6 +90,6 @@ fn leave_out_unfinished(folder: &mut Folder, kept: &Kept) {
     });
     match all - folder.claims.len() {
         0 => {}
-        left => eprintln!("{left} of {all} claims need runs that have not been made"),
+        left => note!("{left} of {all} claims need runs that have not been made"),
     }
 }

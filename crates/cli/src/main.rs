@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The `terrace` command. `args` is what was typed; each other module is one verb.
 //!
-//! Exit codes: the program's own for `run`; 2 for usage, 1 for failure, 126 and 127 as a shell.
+//! Exit codes: 2 for usage, 1 for failure; of `run` the program's own, 125 for what is ours, 126 and 127 where it
+//! cannot be started, as env(1).
 
 mod args;
 mod bench;
@@ -24,6 +25,7 @@ use clap::Parser;
 use args::Cli;
 use args::Command;
 use args::SimCommand;
+use out::note;
 
 /// An error that is the user's to mend: exit code 2, nothing was changed.
 #[derive(Debug)]
@@ -38,12 +40,17 @@ impl std::fmt::Display for Usage {
 impl std::error::Error for Usage {}
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
+        .log_internal_errors(false)
         .with_env_filter(tracing_subscriber::EnvFilter::from_env("TERRACE_LOG"))
         .without_time()
         .init();
+    let runs = matches!(cli.command, Command::Run(_));
     let done = match cli.command {
         Command::Run(args) => run::run(args),
         Command::Attach(args) => run::attach(&args),
@@ -67,17 +74,32 @@ fn main() -> ExitCode {
         Ok(0) if out::failed() => ExitCode::FAILURE,
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("terrace: {error:#}");
-            ExitCode::from(code_of(&error))
+            note!("terrace: {error:#}");
+            ExitCode::from(code_of(&error, runs))
         }
     }
 }
 
-fn code_of(error: &anyhow::Error) -> u8 {
-    if error.is::<Usage>() || error.is::<terrace_policy::PolicyError>() {
-        return 2;
+/// What was typed makes no sense, or asks for help.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    let runs = std::env::args_os().nth(1).is_some_and(|verb| verb == "run");
+    match error.exit_code() {
+        0 => ExitCode::SUCCESS,
+        _ if runs => ExitCode::from(OURS),
+        code => ExitCode::from(u8::try_from(code).unwrap_or(OURS)),
     }
-    error
-        .downcast_ref::<terrace_supervisor::program::ProgramError>()
-        .map_or(1, terrace_supervisor::program::ProgramError::exit_code)
+}
+
+/// The exit code of `run` where not the program but Terrace failed.
+const OURS: u8 = 125;
+
+fn code_of(error: &anyhow::Error, runs: bool) -> u8 {
+    use terrace_supervisor::program::ProgramError;
+    match error.downcast_ref::<ProgramError>() {
+        Some(error) => error.exit_code(),
+        None if runs => OURS,
+        None if error.is::<Usage>() || error.is::<terrace_policy::PolicyError>() => 2,
+        None => 1,
+    }
 }

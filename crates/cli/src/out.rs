@@ -2,7 +2,8 @@
 //! Standard output whose reader may go away: `terrace sim … | head` is no mistake.
 //!
 //! What nobody reads is dropped and the command goes on: it may be putting settings back. Any other
-//! error is said once on standard error, and makes the command fail.
+//! error is said once on standard error, and makes the command fail. What cannot be written to standard error
+//! is lost, and changes nothing: a program is run for its own sake.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -21,10 +22,23 @@ macro_rules! say {
 }
 pub(crate) use say;
 
+/// Prints to standard error, as `eprintln!` does.
+macro_rules! note {
+    ($($argument:tt)*) => {
+        $crate::out::note_line(format_args!($($argument)*))
+    };
+}
+pub(crate) use note;
+
+/// Prints a line to standard error.
+pub(crate) fn note_line(text: fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
 /// Prints a line.
 pub(crate) fn line(text: fmt::Arguments<'_>) {
     let mut out = std::io::stdout().lock();
-    note(writeln!(out, "{text}").and_then(|()| out.flush()));
+    checked(writeln!(out, "{text}").and_then(|()| out.flush()));
 }
 
 /// Prints a label and the text behind it; in a terminal the text is wrapped and stays behind the label.
@@ -50,10 +64,10 @@ fn wrapped(label: &str, whole: &str, width: usize) -> Vec<String> {
         .collect()
 }
 
-fn note(result: std::io::Result<()>) {
+fn checked(result: std::io::Result<()>) {
     let Err(error) = result else { return };
     if error.kind() != ErrorKind::BrokenPipe && !FAILED.swap(true, Ordering::Relaxed) {
-        eprintln!("terrace: Cannot write to standard output: {error}");
+        note!("terrace: Cannot write to standard output: {error}");
     }
 }
 

@@ -29,6 +29,7 @@ use crate::Usage;
 use crate::args::AttachArgs;
 use crate::args::PolicyArgs;
 use crate::args::RunArgs;
+use crate::out::note;
 
 /// Where the figures go at the end.
 enum Stats {
@@ -108,11 +109,11 @@ fn manage_in_group(
         );
         return Err(Usage(line).into());
     }
-    let (code, figures) = group::run_member(name, &supervisor, (priority, options.agent), argv)?;
+    let (end, figures) = group::run_member(name, &supervisor, (priority, options.agent), argv)?;
     if let Some(status) = figures {
         tell(stats, &status)?;
     }
-    Ok(code)
+    Ok(end.follow())
 }
 
 pub(crate) fn attach(args: &AttachArgs) -> anyhow::Result<u8> {
@@ -140,7 +141,7 @@ fn with_policy(args: &PolicyArgs, target: Target) -> Result<Options, PolicyError
             table: args.pmu_events.clone().unwrap_or_default(),
             ..PmuConfig::default()
         },
-        tell: |line| eprintln!("terrace: {line}"),
+        tell: |line| note!("terrace: {line}"),
         scan_bytes: args.scan_size,
         fast_bytes: args.fast,
         follow: !args.no_follow,
@@ -180,14 +181,14 @@ fn manage(mut options: Options, stats: &Stats) -> anyhow::Result<u8> {
     let setting = check(&mut options, stats)?;
     let finished = session::run(options, setting)?;
     tell(stats, &finished.status)?;
-    Ok(finished.code)
+    Ok(finished.end.follow())
 }
 
 fn tell(stats: &Stats, status: &Status) -> anyhow::Result<()> {
     match stats {
         Stats::None => {}
-        Stats::Text => eprint!("{}", status.to_text()),
-        Stats::Json => eprintln!("{}", serde_json::to_string_pretty(status)?),
+        Stats::Text => note!("{}", status.to_text().trim_end()),
+        Stats::Json => note!("{}", serde_json::to_string_pretty(status)?),
         Stats::File(file) => write_stats(file, status)?,
     }
     Ok(())
@@ -206,7 +207,7 @@ fn check(options: &mut Options, stats: &Stats) -> anyhow::Result<Setting> {
     let mut setting = setting(options, &topology)?;
     let evidence = check_policy(options, &setting.tiers)?;
     if let Some(line) = unseen_tiers(&topology, evidence) {
-        eprintln!("terrace: {line}");
+        note!("terrace: {line}");
         setting.limits.push(line);
     }
     Ok(setting)
@@ -248,7 +249,7 @@ fn setting(options: &mut Options, topology: &Topology) -> anyhow::Result<Setting
             bytesize::ByteSize(fast).display().iec(),
             bytesize::ByteSize(all - fast).display().iec()
         );
-        eprintln!("terrace: {line}");
+        note!("terrace: {line}");
         limits.push(line);
         return Ok(Setting {
             tiers: split(&tiers, fast),

@@ -15,7 +15,7 @@ pub(crate) fn status(args: &StatusArgs) -> anyhow::Result<u8> {
     if args.json.json {
         say!("{}", serde_json::to_string_pretty(&found)?);
     } else if found.is_empty() {
-        say!("no supervisor is running");
+        say!("{}", nobody());
     }
     if !args.json.json {
         for status in found {
@@ -28,7 +28,7 @@ pub(crate) fn status(args: &StatusArgs) -> anyhow::Result<u8> {
 pub(crate) fn switch(args: &StatusArgs, request: Request) -> anyhow::Result<u8> {
     let found = ask(&args.select, request)?;
     if found.is_empty() {
-        return Err(Usage("no supervisor is running".to_owned()).into());
+        return Err(Usage(nobody().to_owned()).into());
     }
     if args.json.json {
         say!("{}", serde_json::to_string_pretty(&found)?);
@@ -39,6 +39,15 @@ pub(crate) fn switch(args: &StatusArgs, request: Request) -> anyhow::Result<u8> 
         say!("terrace {}: {state}", status.supervisor_pid);
     }
     Ok(0)
+}
+
+/// Others' sockets cannot be asked.
+fn nobody() -> &'static str {
+    if rustix::process::geteuid().is_root() {
+        "no supervisor is running"
+    } else {
+        "no supervisor of this user is running; those of others are not shown"
+    }
 }
 
 /// Asks those that match. Who matches must be known first, so that a pause reaches no other.

@@ -103,7 +103,7 @@ fn a_group_has_one_policy_and_a_plain_name() {
             .expect("runs")
     };
     let bad = run("a/b");
-    assert_eq!(bad.status.code(), Some(2));
+    assert_eq!(bad.status.code(), Some(125));
     assert!(String::from_utf8_lossy(&bad.stderr).contains("--group 'a/b'"));
     assert_eq!(run("g").status.code(), Some(127));
 }

@@ -37,7 +37,7 @@ fn what_cannot_be_is_named_and_nothing_is_run() {
         (["--sample-period", "0"], "0 is not in 1.."),
     ] {
         let (code, text) = run(&options);
-        assert_eq!(code, Some(2), "{options:?}: {text}");
+        assert_eq!(code, Some(125), "{options:?}: {text}");
         assert!(text.contains(said), "{options:?}: {text}");
     }
 }

@@ -3,23 +3,41 @@
 //!
 //! Each supervisor has a socket `<pid>.sock` in the run directory ([`run_dir`]); `terrace status`
 //! asks all it finds there. A socket whose supervisor is gone refuses the connection and is removed.
+//! A thread waits for what is asked, so that who connects and says nothing holds up nobody but others who ask.
 
 use std::fs;
 use std::io;
 use std::io::BufRead;
 use std::io::BufReader;
+use std::io::Read;
 use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde::Serialize;
+use terrace_sys::eventfd::EventFd;
 use thiserror::Error;
 
 use crate::report::Status;
+
+/// Questions that wait at most.
+const WAITING: usize = 64;
+/// Bytes of a question at most.
+const LONGEST: u64 = 4096;
 
 /// What can be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +76,12 @@ pub enum ControlError {
         #[source]
         source: io::Error,
     },
+    /// The run directory could be somebody else's.
+    #[error(
+        "{} is not a directory that only this user can write to; remove it, or name another with TERRACE_RUN_DIR",
+        .0.display()
+    )]
+    Directory(PathBuf),
     /// The answer made no sense.
     #[error("Control socket {} gave an answer this version does not know", .path.display())]
     Answer {
@@ -86,12 +110,46 @@ pub fn run_dir() -> PathBuf {
     }
 }
 
-/// A listening control socket; removed when dropped.
+/// Makes the run directory, or takes the one that is there if it is this user's and nobody else can write to it.
+/// Others may pass through: agents of programs that change their user connect to a socket in it.
+///
+/// # Errors
+///
+/// Where there is none and none can be made, or it is not safe.
+pub fn own_directory(dir: &Path) -> Result<(), ControlError> {
+    let fail = |source| ControlError::Socket {
+        path: dir.to_owned(),
+        source,
+    };
+    if let Some(parent) = dir.parent() {
+        fs::create_dir_all(parent).map_err(fail)?;
+    }
+    match fs::DirBuilder::new().mode(0o711).create(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(fail(error)),
+        _ => {}
+    }
+    let found = fs::symlink_metadata(dir).map_err(fail)?;
+    let own = found.uid() == rustix::process::geteuid().as_raw();
+    if found.is_dir() && own && found.mode() & 0o022 == 0 {
+        Ok(())
+    } else {
+        Err(ControlError::Directory(dir.to_owned()))
+    }
+}
+
+/// A listening control socket; removed when dropped. Readable when somebody asks.
 #[derive(Debug)]
 pub struct Control {
-    /// Waits for questions.
-    pub listener: UnixListener,
+    questions: Receiver<Question>,
+    bell: Arc<EventFd>,
+    over: Arc<AtomicBool>,
     path: PathBuf,
+}
+
+impl AsFd for Control {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
 }
 
 impl Control {
@@ -106,32 +164,58 @@ impl Control {
             path: path.clone(),
             source,
         };
-        fs::create_dir_all(dir).map_err(fail)?;
+        own_directory(dir)?;
         let _ = fs::remove_file(&path);
         let listener = UnixListener::bind(&path).map_err(fail)?;
-        listener.set_nonblocking(true).map_err(fail)?;
-        Ok(Self { listener, path })
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(fail)?;
+        let bell = EventFd::new().map_err(|errno| fail(errno.into()))?;
+        let (bell, over) = (Arc::new(bell), Arc::new(AtomicBool::new(false)));
+        let (tell, questions) = mpsc::sync_channel(WAITING);
+        let (ring, ends) = (Arc::clone(&bell), Arc::clone(&over));
+        std::thread::Builder::new()
+            .name("control".to_owned())
+            .spawn(move || {
+                for stream in listener.incoming() {
+                    if ends.load(Ordering::Acquire) {
+                        return;
+                    }
+                    let question = stream.ok().and_then(hear);
+                    if question.is_some_and(|question| tell.send(question).is_ok()) {
+                        ring.ring();
+                    }
+                }
+            })
+            .map_err(fail)?;
+        Ok(Self {
+            questions,
+            bell,
+            over,
+            path,
+        })
     }
 
     /// The next one that asks, if there is one.
     #[must_use]
     pub fn next(&self) -> Option<Question> {
-        loop {
-            let (stream, _) = self.listener.accept().ok()?;
-            // A client that does not ask at once does not hold up the run.
-            let _ = stream.set_nonblocking(false);
-            let _ = stream.set_read_timeout(Some(Duration::from_millis(50)));
-            let mut line = String::new();
-            if BufReader::new(&stream).read_line(&mut line).is_err() {
-                continue;
-            }
-            match serde_json::from_str(&line) {
-                Ok(request) => return Some(Question { request, stream }),
-                Err(error) => {
-                    let reply = serde_json::json!({ "error": error.to_string() });
-                    let _ = (&stream).write_all(format!("{reply}\n").as_bytes());
-                }
-            }
+        self.bell.silence();
+        self.questions.try_recv().ok()
+    }
+}
+
+/// What somebody asks, if it comes soon and makes sense.
+fn hear(stream: UnixStream) -> Option<Question> {
+    let _ = stream.set_read_timeout(Some(Duration::from_millis(50)));
+    let _ = stream.set_write_timeout(Some(Duration::from_millis(50)));
+    let mut line = String::new();
+    BufReader::new((&stream).take(LONGEST))
+        .read_line(&mut line)
+        .ok()?;
+    match serde_json::from_str(&line) {
+        Ok(request) => Some(Question { request, stream }),
+        Err(error) => {
+            let reply = serde_json::json!({ "error": error.to_string() });
+            let _ = (&stream).write_all(format!("{reply}\n").as_bytes());
+            None
         }
     }
 }
@@ -154,6 +238,9 @@ impl Question {
 
 impl Drop for Control {
     fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        // Wakes the thread.
+        let _ = UnixStream::connect(&self.path);
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -215,4 +302,60 @@ pub fn ask(path: &Path, request: Request) -> Result<Option<Status>, ControlError
             path: path.to_owned(),
             source,
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    fn own(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("terrace-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        dir
+    }
+
+    #[test]
+    fn who_says_nothing_holds_up_nobody() {
+        let dir = own("control");
+        let control = Control::open(&dir).expect("a socket");
+        let path = sockets(&dir)[0].1.clone();
+        let silent: Vec<UnixStream> = (0..100)
+            .map(|_| UnixStream::connect(&path).expect("connects"))
+            .collect();
+        let begun = Instant::now();
+        assert!(control.next().is_none());
+        assert!(
+            begun.elapsed() < Duration::from_secs(2),
+            "each would take 50 ms"
+        );
+        drop(silent);
+        let mut client = UnixStream::connect(&path).expect("connects");
+        client.write_all(b"\"pause\"\n").expect("asks");
+        let mut fds = [rustix::event::PollFd::new(
+            &control,
+            rustix::event::PollFlags::IN,
+        )];
+        rustix::event::poll(&mut fds, None).expect("it comes");
+        let asked = control.next().map(|question| question.request);
+        assert_eq!(asked, Some(Request::Pause));
+        drop(control);
+        assert!(sockets(&dir).is_empty());
+        let _ = fs::remove_dir_all(&dir);
+    }
+
+    #[test]
+    fn a_directory_that_others_could_write_to_is_not_taken() {
+        let dir = own("directory");
+        own_directory(&dir).expect("made");
+        own_directory(&dir).expect("taken again");
+        let link = dir.join("link");
+        std::os::unix::fs::symlink(&dir, &link).expect("a link");
+        let refused = |dir: &Path| matches!(own_directory(dir), Err(ControlError::Directory(_)));
+        assert!(refused(&link), "it may lead anywhere");
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).expect("ours");
+        assert!(refused(&dir));
+        let _ = fs::remove_dir_all(&dir);
+    }
 }

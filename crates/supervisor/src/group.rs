@@ -32,7 +32,6 @@ use rustix::fs::FlockOperation;
 use terrace_core::Nanos;
 use terrace_core::Pid;
 use terrace_sys::process::PidFd;
-use terrace_sys::process::Signal;
 use terrace_sys::process::Stat;
 
 use crate::control;
@@ -40,8 +39,9 @@ use crate::control::Join;
 use crate::control::Request;
 use crate::links::AgentSocket;
 use crate::program;
+use crate::program::End;
 use crate::report::Status;
-use crate::session::Signals;
+use crate::signals::Signals;
 
 /// How long the supervisor waits for its first member, and a member for its supervisor.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -138,7 +138,7 @@ pub fn is_name(name: &str) -> bool {
 /// Where the supervisor does not come up.
 pub fn join(name: &str, priority: u32, host: &mut Command) -> anyhow::Result<Status> {
     let dir = control::run_dir();
-    fs::create_dir_all(&dir).with_context(|| format!("Cannot make {}", dir.display()))?;
+    control::own_directory(&dir)?;
     let lock = File::create(dir.join(format!("group-{name}.lock")))
         .with_context(|| format!("Cannot write to {}", dir.display()))?;
     // One member at a time, so that one supervisor is started.
@@ -186,8 +186,8 @@ fn ask(dir: &Path, name: &str, request: Request) -> anyhow::Result<Option<Status
     Ok(control::ask(&path, request)?)
 }
 
-/// Runs a program as member of the group whose supervisor is `supervisor`. Gives the exit code and
-/// the group's last figures.
+/// Runs a program as member of the group whose supervisor is `supervisor`. Gives how it ended and the
+/// group's last figures.
 ///
 /// # Errors
 ///
@@ -197,10 +197,10 @@ pub fn run_member(
     supervisor: &Status,
     join: (u32, bool),
     argv: &[OsString],
-) -> anyhow::Result<(u8, Option<Status>)> {
+) -> anyhow::Result<(End, Option<Status>)> {
     let (priority, agent) = join;
     let dir = control::run_dir();
-    let signals = Signals::register().context("Cannot watch signals")?;
+    let mut signals = Signals::register().context("Cannot watch signals")?;
     let library = program::find_agent(None)?;
     let socket = AgentSocket::path_of(&dir, supervisor.supervisor_pid);
     let preload = agent.then_some((library.as_path(), socket.as_path()));
@@ -224,16 +224,17 @@ pub fn run_member(
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error).context("Cannot wait for the program"),
         }
-        if !fds[1].revents().is_empty() && signals.drain() {
-            let _ = process.signal(Signal::TERM);
+        let [ended, signalled] = fds.map(|fd| !fd.revents().is_empty());
+        if signalled {
+            signals.pass_on(process.pid(), &process);
         }
-        if !fds[0].revents().is_empty() {
+        if ended {
             break;
         }
     }
     let status = child.wait().context("Cannot learn how the program ended")?;
     let figures = ask(&dir, name, Request::Status).ok().flatten();
-    Ok((program::exit_code(status), figures))
+    Ok((End::of(status), figures))
 }
 
 #[cfg(test)]

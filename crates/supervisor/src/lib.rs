@@ -29,4 +29,5 @@ pub mod program;
 pub mod report;
 pub mod scanner;
 pub mod session;
+mod signals;
 pub mod tracking;

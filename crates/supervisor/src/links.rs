@@ -22,14 +22,13 @@ pub struct AgentSocket {
 }
 
 impl AgentSocket {
-    /// Opens `agent-<pid>` in the run directory. Anybody may connect, as a managed program may run
+    /// Opens `agent-<pid>` in the run directory, which is there ([`crate::control::own_directory`]). Anybody may connect, as a managed program may run
     /// as any user; who it is is known by the kernel's word, and only managed processes are taken.
     ///
     /// # Errors
     ///
     /// What the file system says.
     pub fn open(dir: &Path) -> std::io::Result<Self> {
-        fs::create_dir_all(dir)?;
         let path = Self::path_of(dir, std::process::id());
         let _ = fs::remove_file(&path);
         let listener = Listener::bind(&path)?;

@@ -10,6 +10,7 @@ use std::process::Child;
 use std::process::Command;
 use std::process::ExitStatus;
 
+use terrace_sys::inherited;
 use thiserror::Error;
 
 /// File name of the agent.
@@ -36,13 +37,13 @@ pub enum ProgramError {
 }
 
 impl ProgramError {
-    /// The exit code a shell would give: 127 not found, 126 not executable.
+    /// As env(1) and timeout(1): 127 not found, 126 not executable, 125 what is ours.
     #[must_use]
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::NotFound(_) => 127,
             Self::NotExecutable { .. } => 126,
-            Self::NoAgent(_) => 1,
+            Self::NoAgent(_) => 125,
         }
     }
 }
@@ -87,6 +88,7 @@ pub fn start(argv: &[OsString], agent: Option<(&Path, &Path)>) -> Result<Child, 
         command.env("LD_PRELOAD", preload(library));
         command.env(terrace_proto::SOCKET_ENV, socket);
     }
+    inherited::give_back(&mut command);
     command.spawn().map_err(|source| {
         let name = name.to_string_lossy().into_owned();
         match source.kind() {
@@ -106,34 +108,62 @@ fn preload(library: &Path) -> OsString {
     value
 }
 
-/// The code a shell would give: the program's own, or 128 + n where signal n killed it.
-#[must_use]
-pub fn exit_code(status: ExitStatus) -> u8 {
-    let code = status
-        .code()
-        .or_else(|| status.signal().map(|n| 128 + n))
-        .unwrap_or(1);
-    u8::try_from(code).unwrap_or(1)
+/// How a program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// By itself, with this code.
+    Code(u8),
+    /// By a signal.
+    Signal(i32),
+}
+
+impl End {
+    /// What wait(2) says.
+    #[must_use]
+    pub fn of(status: ExitStatus) -> Self {
+        match (status.signal(), status.code()) {
+            (Some(signal), _) => Self::Signal(signal),
+            (None, code) => Self::Code(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)),
+        }
+    }
+
+    /// Ends this process likewise, as strace(1) does: who started it sees what became of the program. Gives the
+    /// code to end with where the program ended by itself.
+    #[must_use]
+    pub fn follow(self) -> u8 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(signal) => {
+                // One memory image is enough, and it is the program's.
+                let _ = rustix::process::set_dumpable_behavior(
+                    rustix::process::DumpableBehavior::NotDumpable,
+                );
+                let _ = signal_hook::low_level::emulate_default_handler(signal);
+                u8::try_from(128 + signal).unwrap_or(u8::MAX)
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn run(argv: &[&str]) -> Result<u8, ProgramError> {
+    fn run(argv: &[&str]) -> Result<End, ProgramError> {
         let argv: Vec<OsString> = argv.iter().map(OsString::from).collect();
-        Ok(exit_code(
-            start(&argv, None)?
-                .wait()
-                .expect("our own child can be waited for"),
-        ))
+        let mut child = start(&argv, None)?;
+        Ok(End::of(child.wait().expect("our own child")))
     }
 
     #[test]
-    fn codes_are_the_shells() {
-        assert_eq!(run(&["true"]).expect("true is there"), 0);
-        assert_eq!(run(&["sh", "-c", "exit 7"]).expect("sh is there"), 7);
-        assert_eq!(run(&["sh", "-c", "kill -9 $$"]).expect("sh is there"), 137);
+    fn ends_are_the_programs() {
+        assert_eq!(run(&["true"]).expect("true is there"), End::Code(0));
+        assert_eq!(run(&["sh", "-c", "exit 7"]).expect("sh"), End::Code(7));
+        assert_eq!(
+            run(&["sh", "-c", "kill -9 $$"]).expect("sh"),
+            End::Signal(9)
+        );
+        assert_eq!(End::Code(7).follow(), 7);
         assert_eq!(
             run(&["no-such-program-here"])
                 .expect_err("must fail")

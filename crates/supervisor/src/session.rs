@@ -14,7 +14,6 @@ mod samples;
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -32,7 +31,7 @@ use terrace_policy::Evidence;
 use terrace_sys::clock;
 use terrace_sys::memory_blocks::MemoryBlocks;
 use terrace_sys::process::PidFd;
-use terrace_sys::process::Signal;
+use terrace_sys::procmaps::MapsFile;
 use terrace_sys::topology::memory::MemoryReader;
 
 use crate::control;
@@ -49,7 +48,9 @@ use crate::memory::largest;
 use crate::options::Options;
 use crate::options::Target;
 use crate::program;
+use crate::program::End;
 use crate::report::Status;
+use crate::signals::Signals;
 use crate::tracking;
 use crate::tracking::Tracking;
 
@@ -61,8 +62,8 @@ const TRACK_INTERVAL: Duration = Duration::from_millis(100);
 /// How a run ended.
 #[derive(Debug)]
 pub struct Finished {
-    /// Exit code for the shell.
-    pub code: u8,
+    /// How the program ended.
+    pub end: End,
     /// The last figures.
     pub status: Status,
 }
@@ -110,51 +111,14 @@ pub fn run(options: Options, setting: Setting) -> anyhow::Result<Finished> {
     let mut settings = options.settings.clone();
     let policy = terrace_policy::with_settings(&options.policy, &setting.tiers, &mut settings)?;
     settings.finish()?;
-    let signals = Signals::register().context("Cannot watch signals")?;
+    let mut signals = Signals::register().context("Cannot watch signals")?;
     let mut session = Session::open(options, setting, policy)?;
-    let code = session.manage(&signals)?;
+    let end = session.manage(&mut signals)?;
     session.settle();
     Ok(Finished {
-        code,
+        end,
         status: session.status(),
     })
-}
-
-/// SIGTERM and SIGINT as a readable descriptor.
-#[derive(Debug)]
-pub(crate) struct Signals {
-    term: UnixStream,
-}
-
-impl AsFd for Signals {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.term.as_fd()
-    }
-}
-
-impl Signals {
-    /// Forgets those that came; whether one did.
-    pub(crate) fn drain(&self) -> bool {
-        let mut drained = [0; 16];
-        let mut any = false;
-        while std::io::Read::read(&mut &self.term, &mut drained).is_ok_and(|n| n > 0) {
-            any = true;
-        }
-        any
-    }
-
-    pub(crate) fn register() -> std::io::Result<Self> {
-        let (term, write) = UnixStream::pair()?;
-        term.set_nonblocking(true)?;
-        for signal in [
-            signal_hook::consts::SIGTERM,
-            signal_hook::consts::SIGINT,
-            signal_hook::consts::SIGHUP,
-        ] {
-            signal_hook::low_level::pipe::register(signal, write.try_clone()?)?;
-        }
-        Ok(Self { term })
-    }
 }
 
 /// What the waiting found ready. What is not is not asked: a question to the kernel costs as much
@@ -248,22 +212,25 @@ impl Session {
     }
 
     /// Starts or adopts the program, then waits for its end.
-    fn manage(&mut self, signals: &Signals) -> anyhow::Result<u8> {
+    fn manage(&mut self, signals: &mut Signals) -> anyhow::Result<End> {
         match self.options.target.clone() {
             Target::Running(pid) => {
                 let process =
                     PidFd::open(pid).with_context(|| format!("Cannot attach to process {pid}"))?;
+                // As ptrace(2) would ask, PTRACE_MODE_READ.
+                MapsFile::of(pid.0)
+                    .with_context(|| format!("Cannot attach to process {pid}: it is not yours"))?;
                 footprint::live_in_the_slow_tier(&self.setting.tiers);
                 self.add_family(pid);
                 self.wait_loop(signals, &process)?;
-                Ok(0)
+                Ok(End::Code(0))
             }
             Target::Group(_) => {
                 let process = PidFd::open(Pid(std::process::id()))
                     .context("Cannot watch the supervisor itself")?;
                 footprint::live_in_the_slow_tier(&self.setting.tiers);
                 self.wait_loop(signals, &process)?;
-                Ok(0)
+                Ok(End::Code(0))
             }
             Target::Program(argv) => {
                 let library = match &self.socket {
@@ -280,13 +247,12 @@ impl Session {
                 self.add_family(pid);
                 self.wait_loop(signals, &process)?;
                 let status = child.wait().context("Cannot learn how the program ended")?;
-                Ok(program::exit_code(status))
+                Ok(End::of(status))
             }
         }
     }
 
-    fn wait_loop(&mut self, signals: &Signals, process: &PidFd) -> anyhow::Result<()> {
-        let mut signalled = false;
+    fn wait_loop(&mut self, signals: &mut Signals, process: &PidFd) -> anyhow::Result<()> {
         let mut ready = self.wait(Nanos::ZERO, signals, process.as_fd())?;
         loop {
             let now = clock::now();
@@ -300,15 +266,13 @@ impl Session {
                 return Ok(());
             }
             if ready.signalled {
-                signals.drain();
-                // The terminal's Ctrl-C reached the program itself already; TERM is passed on. An
-                // attached program is only let go, as is a group.
-                if !matches!(self.options.target, Target::Program(_)) {
-                    return Ok(());
-                }
-                if !signalled {
-                    signalled = true;
-                    let _ = process.signal(Signal::TERM);
+                match self.options.target {
+                    Target::Program(_) => signals.pass_on(process.pid(), process),
+                    // A program that runs anyway is let go, as is a group.
+                    Target::Running(_) | Target::Group(_) if !signals.take().is_empty() => {
+                        return Ok(());
+                    }
+                    Target::Running(_) | Target::Group(_) => {}
                 }
             }
             if ready.ended {
@@ -396,8 +360,8 @@ impl Session {
     ) -> anyhow::Result<Ready> {
         let mut fds = vec![
             PollFd::from_borrowed_fd(end, PollFlags::IN),
-            PollFd::new(&signals.term, PollFlags::IN),
-            PollFd::new(&self.control.listener, PollFlags::IN),
+            PollFd::new(signals, PollFlags::IN),
+            PollFd::new(&self.control, PollFlags::IN),
             PollFd::from_borrowed_fd(self.machine.ordinary.fd(), PollFlags::IN),
         ];
         let fixed = fds.len();

@@ -10,6 +10,7 @@ pub mod arena;
 pub mod clock;
 pub mod eventfd;
 pub mod frames;
+pub mod inherited;
 pub mod ivshmem;
 pub mod latency;
 pub mod mark;

@@ -20,6 +20,7 @@ use terrace_sim::Setup;
 use super::files::Planned;
 use super::kept::Kept;
 use crate::Usage;
+use crate::out::note;
 use crate::parallel::in_parallel;
 use crate::parallel::steps;
 use crate::parallel::weight;
@@ -85,7 +86,7 @@ impl Progress {
         self.bar.inc(steps(setup.seconds).saturating_sub(shown));
         let done = self.done.fetch_add(1, Ordering::SeqCst) + 1;
         if !std::io::stderr().is_terminal() {
-            eprintln!(
+            note!(
                 "{done}/{} {}: {} s simulated in {:.1} s",
                 self.all,
                 planned.place,

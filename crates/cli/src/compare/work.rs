@@ -22,6 +22,7 @@ use super::matrix::Cell;
 use super::record::Record;
 use super::record::Store;
 use super::table;
+use crate::out::note;
 use crate::parallel::in_parallel;
 use crate::parallel::steps;
 use crate::parallel::weight;
@@ -85,7 +86,7 @@ fn watch(progress: &Arc<Progress>) -> anyhow::Result<signal_hook::iterator::Hand
             if let Some(bar) = &progress.bar {
                 bar.finish_and_clear();
             }
-            eprintln!(
+            note!(
                 "terrace: Interrupted with {} of {} runs kept; the same command goes on from there",
                 progress.done.load(Ordering::SeqCst),
                 progress.all,
@@ -114,7 +115,7 @@ impl Progress {
             let line = format!("{kept} of {all} runs are kept from before");
             match &bar {
                 Some(bar) => bar.println(line),
-                None => eprintln!("{line}"),
+                None => note!("{line}"),
             }
         }
         Self {
@@ -136,7 +137,7 @@ impl Progress {
         let done = self.done.fetch_add(1, Ordering::SeqCst) + 1;
         match &self.bar {
             Some(bar) => bar.set_message(format!("{done}/{} runs", self.all)),
-            None => eprintln!(
+            None => note!(
                 "{done}/{} {}: {} visits/s, took {:.1} s",
                 self.all,
                 table::label(&record.spec),

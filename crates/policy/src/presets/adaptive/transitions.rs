@@ -141,13 +141,13 @@ impl Transitions {
     fn surprise(&self) -> Option<f64> {
         let matrix = self.matrix();
         let (mut cross, mut own, mut pages) = (0.0, 0.0, 0.0);
-        for class in 0..CLASSES {
-            let n: f64 = self.now[class].iter().map(|n| f64::from(*n)).sum();
+        for (row, now) in matrix.iter().zip(&self.now) {
+            let n: f64 = now.iter().map(|n| f64::from(*n)).sum();
             if n <= 0.0 {
                 continue;
             }
             pages += n;
-            for (share, count) in matrix[class].into_iter().zip(self.now[class]) {
+            for (&share, &count) in row.iter().zip(now) {
                 if share > 0.0 {
                     own -= n * share * share.log2();
                 }

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `terrace run` is not seen by a program, its terminal, and who sends it signals: each is compared with what
+//! happens without it.
+
+use std::io::Read;
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Child;
+use std::process::Command;
+use std::process::Output;
+use std::process::Stdio;
+use std::time::Duration;
+use std::time::Instant;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// `terrace run` as words of a shell.
+fn terrace() -> String {
+    let binary = assert_cmd::cargo::cargo_bin("terrace");
+    format!("{} run --policy none --", binary.display())
+}
+
+/// Runs a script of the shell; `RUN` stands for what comes before a program.
+fn sh(dir: &Path, script: &str, run: &str) -> Output {
+    Command::new("sh")
+        .args(["-c", &script.replace("RUN", run)])
+        .env("TERRACE_RUN_DIR", dir)
+        .output()
+        .expect("sh is there")
+}
+
+/// With and without Terrace, standard output and end are the same. Gives the output.
+fn alike(script: &str) -> String {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (with, without) = (
+        sh(dir.path(), script, &terrace()),
+        sh(dir.path(), script, ""),
+    );
+    let text = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(text(&with), text(&without), "{script}: {with:?}");
+    assert_eq!(with.status, without.status, "{script}");
+    text(&with)
+}
+
+#[test]
+fn what_signals_do_at_the_start_is_inherited() {
+    // Without 32 and 33, which are the C library's own.
+    let shown = "sh -c 'while read name bits; do case $name in Sig[BI]*) \
+                 echo $name $((0x$bits & ~0x180000000));; esac; done </proc/self/status'";
+    for ignored in ["", "PIPE", "HUP", "PIPE HUP INT QUIT TERM USR1"] {
+        let trap = if ignored.is_empty() {
+            String::new()
+        } else {
+            format!("trap '' {ignored}; ")
+        };
+        let said = alike(&format!("{trap}exec RUN {shown}"));
+        assert!(said.contains("SigIgn"), "{said}");
+    }
+}
+
+#[test]
+fn closed_descriptors_stay_closed() {
+    for closed in ["", "0<&-", "1>&- 3>&2", "0<&- 2>&-"] {
+        // Descriptor 3 is the directory that ls reads, or what was lent.
+        let said = alike(&format!(
+            "RUN sh -c 'ls /proc/self/fd | tr \"\\n\" \" \"' {closed}"
+        ));
+        assert!(closed.contains("1>") || said.contains('1'), "{said}");
+    }
+}
+
+#[test]
+fn standard_error_that_takes_nothing_changes_nothing() {
+    for stderr in ["2>/dev/full", "2>&-", "2>&1 | true"] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("ran");
+        let run = terrace().replace("--policy none", "--policy none --stats");
+        let script = format!(
+            "(RUN sh -c 'echo ran >{}; exit 7' {stderr})",
+            file.display()
+        );
+        let output = sh(dir.path(), &script, &run);
+        if !stderr.contains('|') {
+            assert_eq!(output.status.code(), Some(7), "{stderr}: {output:?}");
+        }
+        assert_eq!(std::fs::read_to_string(&file).expect("it ran"), "ran\n");
+    }
+}
+
+#[test]
+fn it_ends_as_the_program_does() {
+    for end in [
+        "exit 0",
+        "exit 42",
+        "kill -TERM $$",
+        "kill -KILL $$",
+        "kill -USR1 $$",
+    ] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let output = sh(dir.path(), &format!("exec RUN sh -c '{end}'"), &terrace());
+        let plain = Command::new("sh").args(["-c", end]).output().expect("sh");
+        assert_eq!(output.status, plain.status, "{end}");
+        assert!(!output.status.core_dumped());
+    }
+}
+
+/// A program that says which signals come, until it is told to end by a line.
+const LISTENER: &str = "import signal, sys, os
+signal.alarm(60)
+def came(n, _): os.write(1, (signal.Signals(n).name + '\\n').encode())
+for n in ('HUP', 'INT', 'QUIT', 'TERM', 'USR1', 'USR2'): signal.signal(getattr(signal, 'SIG' + n), came)
+os.write(1, b'ready\\n')
+sys.stdin.readline()
+sys.exit(5)";
+
+fn line(child: &mut Child) -> String {
+    let out = child.stdout.as_mut().expect("piped");
+    let mut text = Vec::new();
+    let mut byte = [0];
+    while out.read(&mut byte).expect("readable") == 1 && byte != *b"\n" {
+        text.extend(byte);
+    }
+    String::from_utf8_lossy(&text).trim().to_owned()
+}
+
+#[test]
+fn signals_to_it_are_signals_to_the_program() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut run = Command::new(assert_cmd::cargo::cargo_bin("terrace"))
+        .args(["run", "--policy", "none", "--", "python3", "-c", LISTENER])
+        .env("TERRACE_RUN_DIR", dir.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    assert_eq!(line(&mut run), "ready");
+    for name in ["HUP", "INT", "QUIT", "USR1", "USR2", "TERM", "TERM"] {
+        let sent = Command::new("kill")
+            .args(["-s", name, &run.id().to_string()])
+            .status();
+        assert!(sent.expect("kill").success());
+        assert_eq!(line(&mut run), format!("SIG{name}"));
+    }
+    run.stdin
+        .take()
+        .expect("piped")
+        .write_all(b"end\n")
+        .expect("it listens");
+    let status = run.wait().expect("ends");
+    assert_eq!((status.code(), status.signal()), (Some(5), None));
+}
+
+/// Types into a terminal and waits for what is shown.
+struct Terminal {
+    script: Child,
+    shown: std::sync::mpsc::Receiver<Vec<u8>>,
+    text: String,
+}
+
+impl Terminal {
+    fn open(dir: &Path, command: &str) -> Self {
+        let mut script = Command::new("script")
+            .args(["-qec", command, "/dev/null"])
+            .env("TERRACE_RUN_DIR", dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("script(1) is there");
+        let mut out = script.stdout.take().expect("piped");
+        let (tell, shown) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut some = [0; 4096];
+            while let Ok(n) = out.read(&mut some)
+                && n > 0
+                && tell.send(some[..n].to_vec()).is_ok()
+            {}
+        });
+        Self {
+            script,
+            shown,
+            text: String::new(),
+        }
+    }
+
+    fn types(&mut self, keys: &[u8]) {
+        let input = self.script.stdin.as_mut().expect("piped");
+        input.write_all(keys).expect("a terminal");
+        input.flush().expect("a terminal");
+    }
+
+    /// Waits until it was shown so often in all.
+    fn shows(&mut self, what: &str, times: usize) {
+        let begun = Instant::now();
+        while self.text.matches(what).count() < times {
+            let left = PATIENCE.saturating_sub(begun.elapsed());
+            let more = self.shown.recv_timeout(left);
+            let more = more.unwrap_or_else(|_| panic!("no {what:?} in {:?}", self.text));
+            self.text += &String::from_utf8_lossy(&more);
+        }
+    }
+}
+
+#[test]
+fn the_terminal_s_keys_reach_the_program_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("listener.py");
+    std::fs::write(&file, LISTENER).expect("writable");
+    let command = format!("{} python3 {}", terrace(), file.display());
+    let mut terminal = Terminal::open(dir.path(), &command);
+    terminal.shows("ready", 1);
+    for times in 1..=3 {
+        terminal.types(b"\x03");
+        terminal.shows("SIGINT", times);
+    }
+    terminal.types(b"\x1c");
+    terminal.shows("SIGQUIT", 1);
+    terminal.types(b"end\n");
+    assert_eq!(terminal.script.wait().expect("ends").code(), Some(5));
+    while let Ok(more) = terminal.shown.recv() {
+        terminal.text += &String::from_utf8_lossy(&more);
+    }
+    assert_eq!(
+        terminal.text.matches("SIGINT").count(),
+        3,
+        "{}",
+        terminal.text
+    );
+    assert_eq!(
+        terminal.text.matches("SIGQUIT").count(),
+        1,
+        "{}",
+        terminal.text
+    );
+}
+
+#[test]
+fn it_can_be_stopped_and_brought_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut terminal = Terminal::open(dir.path(), "bash --norc --noprofile -i");
+    let command = format!(
+        "{} sh -c 'echo be\"\"gun; read word; echo got-$word'\n",
+        terrace()
+    );
+    terminal.types(command.as_bytes());
+    terminal.shows("begun", 1);
+    terminal.types(b"\x1a");
+    terminal.shows("Stopped", 1);
+    terminal.types(b"fg\n");
+    std::thread::sleep(Duration::from_millis(500));
+    terminal.types(b"it\n");
+    terminal.shows("got-it", 1);
+    terminal.types(b"exit 3\n");
+    assert_eq!(terminal.script.wait().expect("ends").code(), Some(3));
+}

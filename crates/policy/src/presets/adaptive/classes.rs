@@ -14,6 +14,8 @@
 //! kept; a and b are taken for those that a page of this rate has in the long run. A pass sees it
 //! with `p = 1 - exp(-rate T)`, with a mean exposure of `p / rate`, so `a = p / (1 - F)`, `b = a / rate`.
 
+use std::collections::BTreeMap;
+
 /// Classes of the matrix.
 pub(super) const CLASSES: usize = 128;
 const LEVELS: usize = 256;
@@ -78,39 +80,37 @@ pub(super) fn next_rate(before: f64, one: Seen, pass: f64) -> f64 {
     (a + seen).max(LEAST) / (b + one.exposure)
 }
 
-/// The level after an observation, for each level before.
-#[derive(Debug, Clone)]
+/// The level after an observation, by the level before.
+pub(super) type Step = [Level; LEVELS];
+
+/// Steps that were worked out: as many as there are exposures of an eighth of an octave, and a reading of a chunk
+/// needs one or two.
+#[derive(Debug, Clone, Default)]
 pub(super) struct Steps {
-    key: (bool, u64, u64),
-    next: [Level; LEVELS],
+    known: BTreeMap<(bool, Level, Level), Box<Step>>,
 }
 
 impl Steps {
-    /// For observations like this one in passes of that length, s.
-    pub(super) fn new(one: Seen, pass: f64) -> Self {
-        let mut steps = Self {
-            key: (!one.seen, 0, 0),
-            next: [0; LEVELS],
-        };
-        steps.set(one, pass);
-        steps
-    }
+    const MOST: usize = 512;
 
-    /// As [`Self::new`], with nothing to do where it is for such observations already.
-    pub(super) fn set(&mut self, one: Seen, pass: f64) {
-        let key = (one.seen, one.exposure.to_bits(), pass.to_bits());
-        if self.key == key {
-            return;
+    /// For observations about like this one, in passes of about that length, s.
+    pub(super) fn of(&mut self, one: Seen, pass: f64) -> &Step {
+        let (exposure, length) = (level_of(1.0 / one.exposure), level_of(1.0 / pass));
+        if self.known.len() >= Self::MOST {
+            self.known.clear();
         }
-        self.key = key;
-        for (level, next) in (0..=u8::MAX).zip(&mut self.next) {
-            *next = level_of(next_rate(rate_of(level), one, pass));
-        }
-    }
-
-    /// The level that follows.
-    pub(super) fn of(&self, level: Level) -> Level {
-        self.next[usize::from(level)]
+        let key = (one.seen, exposure, length);
+        self.known.entry(key).or_insert_with(|| {
+            let one = Seen {
+                exposure: 1.0 / rate_of(exposure),
+                ..one
+            };
+            let mut step = Box::new([0; LEVELS]);
+            for (level, next) in (0..=u8::MAX).zip(step.iter_mut()) {
+                *next = level_of(next_rate(rate_of(level), one, 1.0 / rate_of(length)));
+            }
+            step
+        })
     }
 }
 
@@ -134,13 +134,24 @@ mod tests {
             seen: true,
             exposure: 0.37,
         };
-        let steps = Steps::new(one, 2.0);
-        for level in 0..=u8::MAX {
-            assert_eq!(
-                steps.of(level),
-                level_of(next_rate(rate_of(level), one, 2.0))
+        let mut steps = Steps::default();
+        let step = *steps.of(one, 2.0);
+        for level in 1..=u8::MAX {
+            let exact = next_rate(rate_of(level), one, 2.0);
+            let off = i32::from(step[usize::from(level)]) - i32::from(level_of(exact));
+            assert!(off.abs() <= 1, "{level}: {off} eighths of an octave");
+        }
+        for millis in 1..5_000 {
+            let exposure = f64::from(millis) / 1e3;
+            let _ = steps.of(
+                Seen {
+                    seen: true,
+                    exposure,
+                },
+                2.0,
             );
         }
+        assert!(steps.known.len() < 120, "{}", steps.known.len());
     }
 
     /// Sums that are really kept, of a page seen by Poisson's law in the mean: the byte agrees.

@@ -13,7 +13,7 @@ use super::Adaptive;
 use super::chunks::Key;
 use super::classes::SETTLING;
 use super::classes::Seen;
-use super::classes::Steps;
+use super::classes::Step;
 
 impl Adaptive {
     /// Takes the pages' new levels in; gives those that were seen now and are not in fast memory.
@@ -35,8 +35,6 @@ impl Adaptive {
             seen: false,
             exposure: until.max(1e-6),
         };
-        self.steps[0].set(seen, pass);
-        self.steps[1].set(unseen, pass);
         let chunk = self.chunks.get_or_new(key, reading.huge, process.pass);
         chunk.remap(reading.huge, process.pass);
         let settled = process.pass.wrapping_sub(chunk.since) >= SETTLING;
@@ -49,18 +47,18 @@ impl Adaptive {
         chunk.heard = process.pass;
         process.complete |= reading.last;
         let fresh = reading.fresh.and(&chunk.present);
-        let mut observe = |pages: PageBits, steps: &Steps, one: Seen| {
+        let mut observe = |pages: PageBits, step: &Step, one: Seen| {
             for page in pages.pages() {
                 let from = chunk.levels[page];
-                let to = steps.of(from);
+                let to = step[usize::from(from)];
                 chunk.levels[page] = to;
                 process.transitions.count(from, settled.then_some(to), one);
             }
         };
-        observe(fresh, &self.steps[0], seen);
+        observe(fresh, self.steps.of(seen, pass), seen);
         if reading.last {
             let missed = chunk.present.without(&reading.accessed);
-            observe(missed, &self.steps[1], unseen);
+            observe(missed, self.steps.of(unseen, pass), unseen);
         }
         if reading.since == Nanos::ZERO && !reading.last {
             process.first += u64::from(fresh.count()) * chunk.size().base_pages();

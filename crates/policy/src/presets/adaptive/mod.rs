@@ -42,7 +42,6 @@ use crate::event::Event;
 use chunks::Chunks;
 use chunks::Key;
 use classes::CLASSES;
-use classes::Seen;
 use classes::Steps;
 use costs::Costs;
 use latencies::Latencies;
@@ -118,8 +117,7 @@ pub struct Adaptive {
     moves: Moves,
     pace: Pace,
     asks: VecDeque<Action>,
-    /// The observation of this reading, and of a pass without a sighting: what they make of levels.
-    steps: [Steps; 2],
+    steps: Steps,
     /// When to plan, and by when at the latest.
     plan_at: Nanos,
     plan_by: Nanos,
@@ -139,10 +137,6 @@ impl Adaptive {
     #[must_use]
     pub fn new(params: Params, tiers: Tiers) -> Self {
         let pace = Pace::new(&params);
-        let none = Seen {
-            seen: false,
-            exposure: 1.0,
-        };
         Self {
             latencies: Latencies::new(tiers.clone()),
             processes: BTreeMap::new(),
@@ -154,7 +148,7 @@ impl Adaptive {
                 shortest: pace.shortest,
                 pass: pace.pass,
             }]),
-            steps: [Steps::new(none, 1.0), Steps::new(none, 1.0)],
+            steps: Steps::default(),
             pace,
             plan_at: Nanos::MAX,
             plan_by: Nanos::MAX,

@@ -127,7 +127,10 @@ fn line(child: &mut Child) -> String {
 #[test]
 fn signals_to_it_are_signals_to_the_program() {
     let dir = tempfile::tempdir().expect("a directory");
-    let mut run = Command::new(assert_cmd::cargo::cargo_bin("terrace"))
+    // These tests may be run where some are ignored, in the background or by nohup.
+    let mut run = Command::new("env")
+        .arg("--default-signal")
+        .arg(assert_cmd::cargo::cargo_bin("terrace"))
         .args(["run", "--policy", "none", "--", "python3", "-c", LISTENER])
         .env("TERRACE_RUN_DIR", dir.path())
         .stdin(Stdio::piped())
@@ -206,7 +209,11 @@ fn the_terminal_s_keys_reach_the_program_once() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("listener.py");
     std::fs::write(&file, LISTENER).expect("writable");
-    let command = format!("{} python3 {}", terrace(), file.display());
+    let command = format!(
+        "env --default-signal {} python3 {}",
+        terrace(),
+        file.display()
+    );
     let mut terminal = Terminal::open(dir.path(), &command);
     terminal.shows("ready", 1);
     for times in 1..=3 {

@@ -98,7 +98,7 @@ pub static PRESET: Preset = Preset {
     writers_wait: false,
     priorities: false,
     help: params::HELP,
-    dilated: params::dilated,
+    dilated: |_| Vec::new(),
     build: |settings, tiers| {
         let params = Params::read(settings)?;
         Ok(Box::new(Adaptive::new(params, tiers.clone())))

@@ -3,7 +3,6 @@
 
 use terrace_core::Nanos;
 
-use crate::settings;
 use crate::settings::SettingError;
 use crate::settings::Settings;
 
@@ -16,7 +15,8 @@ pub struct Params {
     pub pass_max: Nanos,
     /// Shortest wait of a pass at first; no pass waits less than a tenth of it.
     pub shortest: Nanos,
-    /// How far ahead a page's place is worth something: a saving so far away counts 1/e.
+    /// How far ahead a page's place is worth something: a saving so far away counts 1/e. How long a class lasts is
+    /// in the transitions; this is how long the program does.
     pub horizon: Nanos,
     /// Of what was counted, 1/1024 that a pass forgets.
     pub forget_1024: u32,
@@ -55,19 +55,13 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ("pace", "Change the length of passes by what they bring."),
 ];
 
-/// What a move costs is weighed against what it saves in the time to come: accesses, which are as many fewer a
-/// second as they take longer. So the time ahead is as much longer, too.
-pub(super) fn dilated(by: f64) -> Vec<(&'static str, String)> {
-    vec![("horizon", settings::dilated(Params::default().horizon, by))]
-}
-
 impl Default for Params {
     fn default() -> Self {
         Self {
             pass_min: Nanos::from_millis(1_000),
             pass_max: Nanos::from_millis(60_000),
             shortest: Nanos::from_millis(1),
-            horizon: Nanos::from_millis(30_000),
+            horizon: Nanos::from_secs(600),
             forget_1024: 100,
             inflight_pages: 512,
             plan_pages: 1 << 17,

@@ -64,7 +64,7 @@ impl Default for Params {
             horizon: Nanos::from_secs(600),
             forget_1024: 100,
             inflight_pages: 512,
-            plan_pages: 1 << 17,
+            plan_pages: 1 << 20,
             reserve: None,
             early: true,
             pace: true,

@@ -305,3 +305,76 @@ fn children_are_followed_and_their_ends_told() {
     std::thread::sleep(Duration::from_millis(200));
     tracker.told(|told| assert!(told.pid() != pid, "{told:?} of one that has ended"));
 }
+
+/// How long each of many mmaps and munmaps takes, sorted.
+fn mapping_takes(times: usize) -> Vec<Duration> {
+    let mut took: Vec<Duration> = (0..times)
+        .map(|_| {
+            let begun = Instant::now();
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            // SAFETY: a new mapping at an address of the kernel's choice, and out of it again.
+            unsafe {
+                let flags = MapFlags::PRIVATE;
+                let at =
+                    rustix::mm::mmap_anonymous(std::ptr::null_mut(), 65_536, protection, flags)
+                        .expect("memory");
+                touch(at.expose_provenance() as u64);
+                rustix::mm::munmap(at, 65_536).expect("ours");
+            }
+            begun.elapsed()
+        })
+        .collect();
+    took.sort_unstable();
+    took
+}
+
+/// Clearing holds the lock that mmap and munmap want: for the time that it may, and not for more. With a bound of a
+/// quarter of a second the whole memory is cleared in one go, and it shows.
+#[test]
+fn nobody_waits_longer_for_a_mapping_than_a_clearing_may_take() {
+    let _alone = alone();
+    let _start = memory(512, Advice::LinuxNoHugepage);
+    let mut worst = BTreeMap::new();
+    for stall in [0, 2, 250] {
+        let tracker = (stall > 0).then(|| {
+            let config = AccessedBitsConfig {
+                max_stall: Nanos::from_millis(stall),
+                budget_permille: 1_000,
+                ..AccessedBitsConfig::default()
+            };
+            let mut tracker = AccessedBits::open(config).expect("accessed bits");
+            tracker
+                .add(Pid(std::process::id()), false)
+                .expect("this process");
+            tracker.ask(Nanos::from_millis(20), Nanos::from_millis(20));
+            tracker
+        });
+        std::thread::sleep(Duration::from_millis(700));
+        let mut took = Vec::new();
+        let until = Instant::now() + Duration::from_secs(4);
+        while Instant::now() < until {
+            took.extend(mapping_takes(1_000));
+        }
+        took.sort_unstable();
+        let share = |per_mille: usize| took[(took.len() - 1) * per_mille / 1_000];
+        let slow = took
+            .iter()
+            .filter(|t| **t > Duration::from_millis(4))
+            .count();
+        println!(
+            "max_stall {stall} ms: {} mappings, p50 {:?}, p99.9 {:?}, worst {:?}, {slow} over 6 ms",
+            took.len(),
+            share(500),
+            share(999),
+            share(1_000)
+        );
+        worst.insert(stall, slow);
+        drop(tracker);
+    }
+    let more = |stall: u64| worst[&stall].saturating_sub(worst[&0]);
+    assert!(
+        more(250) > 40,
+        "the lock is not what they wait for: {worst:?}"
+    );
+    assert!(more(2) < more(250) / 3, "{worst:?}");
+}

@@ -228,21 +228,7 @@ impl Reader {
         if !process.begin(&mut self.tables, most) {
             return false;
         }
-        // As much time between two clearings as one takes, for the first readings of the one before.
-        let mut at = now;
-        for (index, slice) in process.slices.iter().enumerate() {
-            self.queue
-                .push(Reverse((at, process.pid, What::Slice(index))));
-            #[expect(clippy::cast_precision_loss, reason = "a number of pages")]
-            let takes = slice.entries as f64 * self.clear_ns;
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "positive and small"
-            )]
-            let takes = takes as u64;
-            at = at + Nanos(2 * takes);
-        }
+        self.queue.push(Reverse((now, process.pid, What::Slice(0))));
         true
     }
 
@@ -286,6 +272,13 @@ impl Reader {
         if let Some(due) = slice.due() {
             self.queue
                 .push(Reverse((due, process.pid, What::Slice(index))));
+        }
+        // As much time between two clearings as one takes, for the first readings of the one before and for
+        // those who wait for the lock: it is given to who asks at once rather than to them.
+        if index + 1 < process.slices.len() {
+            let next = before + took + took;
+            self.queue
+                .push(Reverse((next, process.pid, What::Slice(index + 1))));
         }
         true
     }

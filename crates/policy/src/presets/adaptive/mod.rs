@@ -88,7 +88,7 @@ struct Counters {
     surprises: u64,
 }
 
-/// The default to come: by what pages of a class did next.
+/// The default: by what pages of a class did next.
 pub static PRESET: Preset = Preset {
     name: "adaptive",
     title: "predicts a page by what pages of its class did next",

@@ -21,10 +21,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
+use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -142,7 +141,7 @@ pub fn own_directory(dir: &Path) -> Result<(), ControlError> {
 pub struct Control {
     questions: Receiver<Question>,
     bell: Arc<EventFd>,
-    over: Arc<AtomicBool>,
+    listener: Arc<UnixListener>,
     path: PathBuf,
 }
 
@@ -169,27 +168,17 @@ impl Control {
         let listener = UnixListener::bind(&path).map_err(fail)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(fail)?;
         let bell = EventFd::new().map_err(|errno| fail(errno.into()))?;
-        let (bell, over) = (Arc::new(bell), Arc::new(AtomicBool::new(false)));
+        let (bell, listener) = (Arc::new(bell), Arc::new(listener));
         let (tell, questions) = mpsc::sync_channel(WAITING);
-        let (ring, ends) = (Arc::clone(&bell), Arc::clone(&over));
+        let (ring, heard) = (Arc::clone(&bell), Arc::clone(&listener));
         std::thread::Builder::new()
             .name("control".to_owned())
-            .spawn(move || {
-                for stream in listener.incoming() {
-                    if ends.load(Ordering::Acquire) {
-                        return;
-                    }
-                    let question = stream.ok().and_then(hear);
-                    if question.is_some_and(|question| tell.send(question).is_ok()) {
-                        ring.ring();
-                    }
-                }
-            })
+            .spawn(move || listen(&heard, &tell, &ring))
             .map_err(fail)?;
         Ok(Self {
             questions,
             bell,
-            over,
+            listener,
             path,
         })
     }
@@ -199,6 +188,22 @@ impl Control {
     pub fn next(&self) -> Option<Question> {
         self.bell.silence();
         self.questions.try_recv().ok()
+    }
+}
+
+/// Until the socket is shut down.
+fn listen(listener: &UnixListener, tell: &SyncSender<Question>, bell: &EventFd) {
+    for stream in listener.incoming() {
+        match stream {
+            Ok(stream) => {
+                if hear(stream).is_some_and(|question| tell.send(question).is_ok()) {
+                    bell.ring();
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
+            // No descriptor is left, for one.
+            Err(_) => std::thread::sleep(Duration::from_millis(50)),
+        }
     }
 }
 
@@ -238,9 +243,8 @@ impl Question {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::Release);
-        // Wakes the thread.
-        let _ = UnixStream::connect(&self.path);
+        // The thread ends of it, however many wait to be heard.
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         let _ = fs::remove_file(&self.path);
     }
 }

@@ -33,6 +33,7 @@ use terrace_core::Nanos;
 use terrace_core::Pid;
 use terrace_sys::process::PidFd;
 use terrace_sys::process::Stat;
+use terrace_sys::process::lineage;
 
 use crate::control;
 use crate::control::Join;
@@ -87,10 +88,7 @@ impl Members {
     /// The priority of a process that descends from a member.
     #[must_use]
     pub fn priority(&self, pid: Pid) -> Option<u32> {
-        let parent = |pid: &Pid| Stat::read(*pid).ok().map(|stat| stat.parent);
-        std::iter::successors(Some(pid), parent)
-            .take(64)
-            .find_map(|pid| self.hosts.get(&pid).copied())
+        lineage(pid).find_map(|pid| self.hosts.get(&pid).copied())
     }
 
     /// Forgets members that have ended; whether the group has come to its end.
@@ -226,7 +224,7 @@ pub fn run_member(
         }
         let [ended, signalled] = fds.map(|fd| !fd.revents().is_empty());
         if signalled {
-            signals.pass_on(process.pid(), &process);
+            signals.pass_on(&process);
         }
         if ended {
             break;

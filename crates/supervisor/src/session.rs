@@ -267,7 +267,7 @@ impl Session {
             }
             if ready.signalled {
                 match self.options.target {
-                    Target::Program(_) => signals.pass_on(process.pid(), process),
+                    Target::Program(_) => signals.pass_on(process),
                     // A program that runs anyway is let go, as is a group.
                     Target::Running(_) | Target::Group(_) if !signals.take().is_empty() => {
                         return Ok(());

@@ -24,7 +24,7 @@ use terrace_core::Pid;
 use terrace_sys::inherited;
 use terrace_sys::process::PidFd;
 use terrace_sys::process::Signal;
-use terrace_sys::process::Stat;
+use terrace_sys::process::lineage;
 
 /// Those that end a process that does not expect them.
 const WATCHED: [c_int; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
@@ -72,13 +72,13 @@ impl Signals {
     }
 
     /// Passes on to the program what came for it.
-    pub(crate) fn pass_on(&mut self, program: Pid, process: &PidFd) {
+    pub(crate) fn pass_on(&mut self, program: &PidFd) {
         for came in self.take() {
             if let Some(sender) = came.sender
-                && !descends(sender, program)
+                && !descends(sender, program.pid())
                 && let Some(signal) = Signal::from_named_raw(came.signal)
             {
-                let _ = process.signal(signal);
+                let _ = program.signal(signal);
             }
         }
     }
@@ -86,10 +86,7 @@ impl Signals {
 
 /// Whether it is the program or a descendant of it. One that has ended is taken for a stranger.
 fn descends(pid: Pid, program: Pid) -> bool {
-    let parent = |pid: &Pid| Stat::read(*pid).ok().map(|stat| stat.parent);
-    std::iter::successors(Some(pid), parent)
-        .take(64)
-        .any(|pid| pid == program)
+    lineage(pid).any(|pid| pid == program)
 }
 
 #[cfg(test)]

@@ -194,6 +194,12 @@ pub fn descendants(pid: Pid) -> Result<Vec<Pid>, ProcessError> {
     Ok(found)
 }
 
+/// The process, its parent, the parent's parent: as far as they live, 64 at most.
+pub fn lineage(pid: Pid) -> impl Iterator<Item = Pid> {
+    let parent = |pid: &Pid| Stat::read(*pid).ok().map(|stat| stat.parent);
+    std::iter::successors(Some(pid), parent).take(64)
+}
+
 /// Processes with that name (`/proc/PID/stat`, at most 15 bytes).
 #[must_use]
 pub fn named(name: &str) -> Vec<Pid> {

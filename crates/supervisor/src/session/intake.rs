@@ -13,7 +13,7 @@ use terrace_policy::ScanScope;
 use terrace_proto::Notice;
 use terrace_proto::Report;
 use terrace_sys::process;
-use terrace_sys::process::Stat;
+use terrace_sys::process::lineage;
 use terrace_track::HintFault;
 use terrace_track::Sample;
 use terrace_track::TrackEvent;
@@ -318,10 +318,7 @@ impl Session {
         {
             return true;
         }
-        let parent = |pid: &Pid| Stat::read(*pid).ok().map(|stat| stat.parent);
-        std::iter::successors(Some(pid), parent)
-            .take(64)
-            .any(|pid| self.managed.contains(&pid))
+        lineage(pid).any(|pid| self.managed.contains(&pid))
     }
 
     pub(super) fn drop_dead_link(&mut self, now: Nanos, pid: Pid) {

@@ -162,9 +162,11 @@ struct Terminal {
 }
 
 impl Terminal {
+    /// The command is one of `sh`, which gets the keys' signals too where it does not `exec`.
     fn open(dir: &Path, command: &str) -> Self {
         let mut script = Command::new("script")
             .args(["-qec", command, "/dev/null"])
+            .env("SHELL", "/bin/sh")
             .env("TERRACE_RUN_DIR", dir)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -210,7 +212,7 @@ fn the_terminal_s_keys_reach_the_program_once() {
     let file = dir.path().join("listener.py");
     std::fs::write(&file, LISTENER).expect("writable");
     let command = format!(
-        "env --default-signal {} python3 {}",
+        "exec env --default-signal {} python3 {}",
         terrace(),
         file.display()
     );

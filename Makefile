@@ -4,10 +4,10 @@ CARGO ?= cargo
 LAB := target/release/terrace-lab
 MACHINE ?= machines/cxl-2tier.toml
 
-# What builds and runs on any Linux without clang, QEMU or root.
-PURE := core policy proto machine-spec workload sim claims chart
+# Where `make install` puts things; DESTDIR goes in front, as packagers expect.
+PREFIX ?= /usr/local
 
-.PHONY: all setup build kernel demo bench test test-quick claims claims-doc validate criterion lint clean
+.PHONY: all setup build install uninstall kernel demo bench test test-quick fuzz figures claims claims-doc validate criterion lint clean
 all: build
 
 setup:
@@ -16,6 +16,18 @@ setup:
 build: setup
 	$(CARGO) build --release --workspace
 
+# What is built; run as yourself `make build` first, then as root `make install`.
+install:
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/terrace $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/terrace/machines
+	install -m 755 target/release/terrace $(DESTDIR)$(PREFIX)/bin/terrace
+	install -m 644 target/release/libterrace.so $(DESTDIR)$(PREFIX)/lib/terrace/libterrace.so
+	install -m 644 machines/*.toml $(DESTDIR)$(PREFIX)/share/terrace/machines/
+	target/release/terrace man $(DESTDIR)$(PREFIX)/share/man/man1
+
+uninstall:
+	rm -rf $(DESTDIR)$(PREFIX)/bin/terrace $(DESTDIR)$(PREFIX)/lib/terrace $(DESTDIR)$(PREFIX)/share/terrace
+	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/terrace.1 $(DESTDIR)$(PREFIX)/share/man/man1/terrace-*.1
+
 # The guest's kernel: Debian's package, unpacked under target/, not installed.
 kernel: build
 	@$(LAB) kernel fetch
@@ -23,7 +35,7 @@ kernel: build
 demo: build kernel
 	@mkdir -p results
 	$(LAB) compare --machine $(MACHINE) --workloads nomad-small-read,redis \
-	  --systems none,kernel,nomad,oracle --seconds 40 --rounds 2 --within 18m \
+	  --systems none,kernel,adaptive,oracle --seconds 40 --rounds 2 --within 18m \
 	  --json results/demo.json --html results/demo.html
 
 bench: build kernel
@@ -32,12 +44,28 @@ bench: build kernel
 	  --workloads nomad-small-read,nomad-small-write,nomad-medium-read,nomad-medium-write,nomad-large-read,nomad-large-write,gups,redis \
 	  --systems none,kernel,nomad,oracle --json results/bench.json --html results/bench.html
 
-test: build kernel
+# Programs and tests in one build: by itself each would build the same libraries with other features.
+test: setup
+	$(CARGO) build --release --workspace --lib --bins --tests --examples
+	@$(LAB) kernel fetch
 	@scripts/test
 
-# Unit and property tests of what is pure: the daily round.
+# Unit and property tests of what is pure (default-members): the daily round, on any Linux without clang,
+# QEMU or root.
 test-quick:
-	$(CARGO) test --release $(addprefix -p terrace-,$(PURE))
+	$(CARGO) test --release
+
+# Every decoder of what others write, by inputs that are nearly right: ten million of them, some minutes.
+FUZZ_CASES ?= 1050000
+fuzz: setup
+	set -o pipefail; PROPTEST_CASES=$(FUZZ_CASES) $(CARGO) test --release --no-fail-fast \
+	  -p terrace-proto -p terrace-bpf -p terrace-sys -p terrace-api --lib fuzz_ 2>&1 \
+	  | awk '/^test .*fuzz_.* ok$$/ { done++ } /^test |panicked|minimal failing/ { print } \
+	    END { print done * $(FUZZ_CASES) " inputs decoded or refused, by " done + 0 " tests" }'
+
+# What is published of the figures, written anew: docs/status.md, docs/status.schema.json.
+figures: setup
+	TERRACE_WRITE_DOCS=1 $(CARGO) test --release -p terrace-api -p terrace-cli --test schema --test figures
 
 # The papers' claims in the simulator; fails when one that is marked held does not hold.
 claims: setup
@@ -61,7 +89,7 @@ criterion: setup
 lint: setup
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
-	$(CARGO) run -q -p xtask -- check-deps
+	$(CARGO) run -q --release -p xtask -- check-deps
 
 clean:
 	$(CARGO) clean

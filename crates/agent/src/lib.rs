@@ -6,49 +6,19 @@
 //! userfaultfd, or once the supervisor is gone, it does nothing.
 //!
 //! It is a guest. It never prints, never unwinds into the program, never calls the program's
-//! malloc (but for the C library's own start of a thread), keeps its threads' signals blocked and
-//! its descriptors in a table of its own. Its heap, stacks and frames lie in one reservation
-//! ([`layout`]) that no command can name.
+//! malloc, keeps its threads' signals blocked and
+//! its descriptors in a table of its own, has no capability while it works, and its threads do not count
+//! as the program's. Its heap, stacks and frames lie in one piece of address space ([`state::layout`]) that no command
+//! can name.
 //!
-//! * who is who: [`agent`]; the lock: [`lock`]; what is known of pages: [`pages`], [`ranges`],
-//!   [`doomed`];
-//! * what the kernel tells: [`events`], [`fork_child`]; what the program does: [`fork`];
-//! * what the supervisor wants: [`worker`], then [`whole`], [`transaction`], [`base`], [`demote`],
-//!   [`exchange`], all on [`commit`], [`mover`], [`staging`], [`frames`], [`team`];
-//! * start and end: [`entry`], [`handler`], [`thread`].
+//! * [`life`]: start and end, threads that are not the program's, forks, and calls of the program's that concern the agent;
+//! * [`state`]: pages, ranges, frames and the kernel's events about them, under one lock;
+//! * [`ops`]: what the supervisor orders: [`ops::worker`] takes a batch, [`ops::migrate`], [`ops::transaction`], [`ops::demote`] and
+//!   [`ops::exchange`] carry it out on [`ops::stage`], [`ops::commit`] and [`ops::finish`].
 
-mod agent;
-mod base;
-mod clock;
-mod commit;
-mod demote;
-mod doomed;
-mod entry;
-mod events;
-mod exchange;
-mod extents;
-mod fork;
-mod fork_child;
-mod frames;
-mod handler;
-mod heap;
-mod item;
-mod layout;
-mod lock;
-mod memory;
-mod mover;
-mod pages;
-mod ranges;
-mod relocate;
-mod report;
-mod scratch;
-mod staging;
-mod switches;
-mod team;
-mod thread;
-mod transaction;
-mod whole;
-mod worker;
+mod life;
+mod ops;
+mod state;
 
 #[global_allocator]
-static HEAP: heap::Heap = heap::Heap::new();
+static HEAP: life::heap::Heap = life::heap::Heap::new();

@@ -371,3 +371,32 @@ fn map<T: Copy>(
         .ok_or(PageTablesError::NoPart(name))?;
     Ok(Mapped::map(map.as_fd(), count)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Whatever a chunk holds, asking it gives what it holds, and nothing of ranges that there are not.
+        #[test]
+        fn fuzz_chunks(
+            start in any::<u64>(),
+            huge in 0_u64..3,
+            bits in any::<[[u64; 8]; 3]>(),
+            range in 0_usize..2 * FRAME_RANGES,
+        ) {
+            let [present, accessed, some] = bits;
+            let mut within = [[0; 8]; FRAME_RANGES];
+            within[range % FRAME_RANGES] = some;
+            let chunk = RawChunk { start, huge, first_frame: start, present, accessed, within };
+            prop_assert_eq!(chunk.start(), Addr(start));
+            prop_assert_eq!(chunk.huge(), huge != 0);
+            prop_assert_eq!(chunk.present(), PageBits(present));
+            prop_assert_eq!(chunk.accessed(), PageBits(accessed));
+            let expected = if range < FRAME_RANGES { PageBits(some) } else { PageBits::NONE };
+            prop_assert_eq!(chunk.within(range), expected);
+        }
+    }
+}

@@ -142,6 +142,55 @@ fn a_huge_page_is_one_entry() {
     assert_eq!(found[0].first_frame(), frame(start));
 }
 
+fn protect(range: Range, flags: rustix::mm::MprotectFlags) {
+    let start = usize::try_from(range.start.0).expect("64 bit");
+    let len = usize::try_from(range.bytes()).expect("64 bit");
+    // SAFETY: memory of this test, which nobody uses meanwhile.
+    unsafe {
+        rustix::mm::mprotect(std::ptr::with_exposed_provenance_mut(start), len, flags)
+            .expect("our memory");
+    }
+}
+
+/// NUMA balancing arms a page by making its entry what this makes of it: not present for the processor, frame and
+/// accessed bit kept.
+#[test]
+fn a_page_that_may_not_be_touched_is_there_with_its_accessed_bit() {
+    use rustix::mm::MprotectFlags;
+    use terrace_sys::advise;
+    use terrace_sys::process::PidFd;
+
+    for advice in [Advice::LinuxNoHugepage, Advice::LinuxHugepage] {
+        let start = memory(1, advice);
+        (0..4).for_each(|page| write(start + page * 4096));
+        let mine = FrameRange {
+            first: frame(start),
+            count: 1,
+        };
+        let range = of(start, 1);
+        let mut tables = PageTables::open(&[mine]).expect("readable page tables");
+        let before = gather(&mut tables, std::process::id(), range);
+        protect(range, MprotectFlags::empty());
+        let armed = gather(&mut tables, std::process::id(), range);
+        assert_eq!(armed, before, "{advice:?}: as if nothing had happened");
+        let there = before[0].present().count();
+        assert_eq!(before[0].accessed().count(), there);
+        assert_eq!(before[0].first_frame(), mine.first);
+        assert_eq!(before[0].within(0).count(), 1);
+
+        // Clearing reaches it, and with the access the bit is back.
+        let process = PidFd::open(Pid(std::process::id())).expect("this process");
+        assert_eq!(advise::cold(&process, &[range]), Ok(1));
+        let cleared = gather(&mut tables, std::process::id(), range);
+        assert_eq!(cleared[0].present(), before[0].present());
+        assert!(cleared[0].accessed().is_empty(), "{advice:?}");
+        protect(range, MprotectFlags::READ | MprotectFlags::WRITE);
+        write(start + 4096);
+        let touched = gather(&mut tables, std::process::id(), range);
+        assert_eq!(touched[0].accessed().count(), 1, "{advice:?}");
+    }
+}
+
 #[test]
 fn a_process_that_ended_has_no_pages() {
     let mut tables = PageTables::open(&[]).expect("readable page tables");

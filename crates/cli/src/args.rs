@@ -12,14 +12,13 @@ use clap::Args;
 use clap::Parser;
 use clap::Subcommand;
 use terrace_core::parse_bytes;
+use terrace_policy::DEFAULT;
+use terrace_policy::Mover;
 use terrace_policy::Preset;
-use terrace_supervisor::options::DEFAULT_POLICY;
-use terrace_supervisor::tracking::Choice;
+use terrace_policy::TrackerKind;
 use terrace_track::EventTable;
 
 pub(crate) use sim::CompareArgs;
-pub(crate) use sim::PlayArgs;
-pub(crate) use sim::ProfileArgs;
 pub(crate) use sim::SimArgs;
 pub(crate) use sim::SimCli;
 pub(crate) use sim::SimCommand;
@@ -40,11 +39,17 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a program with its memory tiered.
+    ///
+    /// Goes on while the program or what descends from it lives, as `strace -f` does, and ends as the program itself did. A
+    /// signal is the program's; once it has ended, a signal lets the others go on alone. With --no-follow the run
+    /// ends with the program.
     Run(RunArgs),
     /// Tier the memory of a program that runs already (by move_pages, without transactions).
     Attach(AttachArgs),
     /// Show what the running supervisors do.
     Status(StatusArgs),
+    /// Say what the policy believes of a process, and why it moves its pages or leaves them.
+    Why(WhyArgs),
     /// Stop the supervisors from acting, until `resume`.
     Pause(StatusArgs),
     /// Let paused supervisors act.
@@ -61,25 +66,35 @@ pub(crate) enum Command {
     Sim(Box<SimCli>),
     /// Check the papers' claims in the simulator.
     Claims(ClaimsArgs),
+    /// Write the manual pages (section 1) into a folder: what `make install` does.
+    #[command(hide = true)]
+    Man(ManArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// Where to; it must exist.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PolicyArgs {
-    /// Preset, of those that `terrace policies` lists.
-    #[arg(long, value_name = "NAME", default_value = DEFAULT_POLICY)]
+    #[arg(long, value_name = "NAME", default_value = DEFAULT.name, help = format!(
+        "Preset (`terrace policies` says more): {}", Preset::names_of(Preset::in_user_space)))]
     pub(crate) policy: String,
     /// A parameter of the preset, such as hot_read_threshold=8 (may be repeated).
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) param: Vec<String>,
-    /// Where accesses are learnt from, in order of preference: auto, accessed-bits, hint-faults, pmu,
-    /// emulated-pmu.
+    /// Where accesses are learnt from: all of these together, of auto, accessed-bits, hint-faults, pmu,
+    /// emulated-pmu. auto: the fewest more that give what the policy needs, the first of several that work here.
     #[arg(
         long,
-        value_name = "NAME",
+        value_name = "NAMES",
         value_delimiter = ',',
         default_value = "auto"
     )]
-    pub(crate) tracker: Vec<Choice>,
+    pub(crate) tracker: Vec<TrackerKind>,
     /// One sample in so many accesses [default: the preset's sample_period; in the lab the lab's].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) sample_period: Option<u64>,
@@ -109,32 +124,10 @@ pub(crate) struct PolicyArgs {
     pub(crate) json: bool,
 }
 
-/// Who moves pages (docs/movers.md).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Mover {
-    /// As the policy's mechanism needs.
-    Auto,
-    /// `move_pages`, from outside.
-    MovePages,
-    /// The agent, in the program.
-    Agent,
-}
-
 impl PolicyArgs {
     /// The preset's name.
     pub(crate) fn preset(&self) -> &str {
         &self.policy
-    }
-}
-
-impl RunArgs {
-    /// Whether the agent is preloaded. By default nothing is put into the program's process.
-    pub(crate) fn agent(&self) -> bool {
-        match self.mover {
-            Mover::Auto => Preset::of(self.policy.preset()).is_some_and(|preset| preset.agent),
-            Mover::MovePages => false,
-            Mover::Agent => true,
-        }
     }
 }
 
@@ -153,9 +146,9 @@ pub(crate) struct RunArgs {
     /// Pages of one transaction batch.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=512))]
     pub(crate) batch_pages: u32,
-    /// When a page is copied. transaction: while it stays accessible, and a write aborts. copy: base
-    /// pages in their commit, while they wait, huge ones as before. wait: as copy, and writes wait
-    /// instead of aborting. auto: as the preset has it, else copy.
+    /// Who copies a page, and when. copy: the kernel's migration, whoever wants the page waits; a shadow is
+    /// copied afterwards. transaction: the agent, while the page stays accessible, and a write aborts. wait:
+    /// the agent copies huge pages, and writes wait instead of aborting. auto: as the preset has it, else copy.
     #[arg(long, default_value = "auto", value_parser = ["auto", "copy", "transaction", "wait"])]
     pub(crate) commit: String,
     /// Threads that copy one huge page together (default: 4 with --commit wait, else 1).
@@ -201,6 +194,18 @@ pub(crate) struct PoliciesArgs {
     /// Only this one, with its parameters.
     #[arg(value_name = "NAME")]
     pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) json: JsonArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WhyArgs {
+    /// The process, or the supervisor of several.
+    #[arg(value_name = "PID")]
+    pub(crate) pid: u32,
+    /// Also of the page that holds this address, such as 0x7f0012345000.
+    #[arg(long, value_name = "ADDR", value_parser = address)]
+    pub(crate) page: Option<u64>,
     #[command(flatten)]
     pub(crate) json: JsonArgs,
 }
@@ -290,4 +295,11 @@ fn event_table(path: &str) -> Result<EventTable, String> {
         None => error.to_string(),
     })?;
     Ok(table)
+}
+
+/// An address, hexadecimal as in `/proc/PID/maps`, with 0x or without.
+fn address(text: &str) -> Result<u64, String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    u64::from_str_radix(digits, 16)
+        .map_err(|_| "an address is hexadecimal, such as 0x7f0012345000".to_owned())
 }

@@ -5,10 +5,9 @@
 //! Equal runs of several claims are run once, all of them on as many threads as there are
 //! processors, and kept: a call that was ended goes on where it was. Exit 1 when a claim that is marked held does not hold.
 //!
-//! [`files`] reads, [`work`] runs, [`kept`] keeps, [`print`] prints; judging is `terrace-claims`.
+//! [`files`] reads, [`work`] runs, [`print`] prints; judging is `terrace-claims`.
 
 mod files;
-mod kept;
 mod print;
 mod work;
 
@@ -19,13 +18,14 @@ use terrace_claims::Finding;
 use terrace_claims::Judgement;
 use terrace_claims::Run;
 use terrace_claims::judge;
+use terrace_experiment::Kept;
+use terrace_experiment::Key;
 
 use crate::Usage;
 use crate::args::ClaimsArgs;
 use crate::out::note;
 use files::Folder;
 use files::Loaded;
-use kept::Kept;
 use work::Figures;
 
 /// A claim and what came of it.
@@ -80,9 +80,10 @@ pub(crate) fn claims(args: &ClaimsArgs) -> anyhow::Result<u8> {
 
 /// Leaves only what needs no run.
 fn leave_out_unfinished(folder: &mut Folder, kept: &Kept) {
-    folder
-        .runs
-        .retain(|_, planned| kept.find(&planned.setup).is_some());
+    folder.runs.retain(|_, planned| {
+        kept.find::<Figures>(&Key::of_simulation(&planned.setup))
+            .is_some()
+    });
     let all = folder.claims.len();
     folder.claims.retain(|loaded| {
         let mut runs = loaded.claim.runs.iter();

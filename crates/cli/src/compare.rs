@@ -5,7 +5,7 @@
 //! are made on several threads; each is kept as it ends, so that an interrupted matrix goes on where it
 //! was. At the end come `results.json`, `results.csv`, `index.html` and a table on standard output.
 //!
-//! [`matrix`] makes the list of runs, [`work`] runs them, [`record`] keeps them; [`table`] and [`page`]
+//! [`matrix`] makes the list of runs, [`work`] runs them, [`record`] is what is kept of each; [`table`] and [`page`]
 //! show them.
 
 mod matrix;
@@ -19,21 +19,25 @@ use std::path::Path;
 
 use anyhow::Context;
 use serde::Serialize;
+use terrace_experiment::Kept;
+use terrace_policy::UNMANAGED;
+use terrace_sim::ORACLE;
 
 use crate::Usage;
 use crate::args::CompareArgs;
 use crate::out::say;
 use record::Record;
-use record::Store;
 
 pub(crate) fn compare(args: &CompareArgs) -> anyhow::Result<u8> {
     let cells = matrix::cells(args).map_err(Usage)?;
-    let store = Store::open(&args.out).map_err(Usage)?;
+    let runs = args.out.join("runs");
+    std::fs::create_dir_all(&runs)
+        .map_err(|error| Usage(format!("Cannot make {}: {error}", runs.display())))?;
     let jobs = args
         .jobs
         .or_else(|| std::thread::available_parallelism().ok())
         .map_or(1, NonZero::get);
-    let records = work::run(cells, &store, jobs)?;
+    let records = work::run(cells, &Kept::new(runs), jobs)?;
     write_json(&args.out.join("results.json"), &records)?;
     write_csv(&args.out.join("results.csv"), &records)?;
     let page = page::render(args, &records)?;
@@ -55,8 +59,8 @@ struct Entry<'a> {
 fn write_json(path: &Path, records: &[Record]) -> anyhow::Result<()> {
     let entry = |record| Entry {
         record,
-        of_none: table::of(record, records, "none"),
-        of_oracle: table::of(record, records, "oracle"),
+        of_none: table::of(record, records, UNMANAGED.name),
+        of_oracle: table::of(record, records, ORACLE.name),
     };
     let entries: Vec<_> = records.iter().map(entry).collect();
     record::write(path, serde_json::to_string_pretty(&entries)?.as_bytes())
@@ -88,11 +92,11 @@ fn write_csv(path: &Path, records: &[Record]) -> anyhow::Result<()> {
             spec.policy.clone(),
             spec.seconds.to_string(),
             spec.seed.to_string(),
-            number(table::of(record, records, "none")),
+            number(table::of(record, records, UNMANAGED.name)),
         ];
         for name in metrics.clone() {
             line.push(number(match name {
-                "of_oracle" => table::of(record, records, "oracle"),
+                "of_oracle" => table::of(record, records, ORACLE.name),
                 _ => record.metric(name),
             }));
         }

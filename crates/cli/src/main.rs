@@ -9,14 +9,14 @@ mod bench;
 mod claims;
 mod compare;
 mod doctor;
+mod man;
 mod out;
-mod parallel;
 mod policies;
-mod profile;
 mod run;
 mod sim;
 mod status;
 mod tiers;
+mod why;
 
 use std::process::ExitCode;
 
@@ -55,10 +55,9 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Attach(args) => run::attach(&args),
         Command::Status(args) => status::status(&args),
-        Command::Pause(args) => status::switch(&args, terrace_supervisor::control::Request::Pause),
-        Command::Resume(args) => {
-            status::switch(&args, terrace_supervisor::control::Request::Resume)
-        }
+        Command::Why(args) => why::why(&args),
+        Command::Pause(args) => status::switch(&args, terrace_api::Request::Pause),
+        Command::Resume(args) => status::switch(&args, terrace_api::Request::Resume),
         Command::Policies(args) => policies::policies(&args),
         Command::Tiers(args) => tiers::tiers(&args),
         Command::Doctor(args) => doctor::doctor(&args),
@@ -66,9 +65,9 @@ fn main() -> ExitCode {
         Command::Sim(args) => match args.command {
             None => sim::sim(&args.run),
             Some(SimCommand::Compare(args)) => compare::compare(&args),
-            Some(SimCommand::Profile(args)) => profile::profile(&args),
         },
         Command::Claims(args) => claims::claims(&args),
+        Command::Man(args) => man::man(&args),
     };
     match done {
         Ok(0) if out::failed() => ExitCode::FAILURE,
@@ -99,7 +98,14 @@ fn code_of(error: &anyhow::Error, runs: bool) -> u8 {
     match error.downcast_ref::<ProgramError>() {
         Some(error) => error.exit_code(),
         None if runs => OURS,
-        None if error.is::<Usage>() || error.is::<terrace_policy::PolicyError>() => 2,
+        None if is_usage(error) => 2,
         None => 1,
     }
+}
+
+/// Whether what was asked for cannot be, and nothing was tried.
+fn is_usage(error: &anyhow::Error) -> bool {
+    error.is::<Usage>()
+        || error.is::<terrace_policy::PolicyError>()
+        || error.is::<terrace_supervisor::host::HostError>()
 }

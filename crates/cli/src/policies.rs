@@ -4,12 +4,12 @@
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use serde::Serialize;
-use terrace_policy::Evidence;
+use terrace_policy::Capabilities;
 use terrace_policy::PRESETS;
-use terrace_policy::PolicyError;
 use terrace_policy::Preset;
 use terrace_policy::preset::Listed;
 
+use crate::Usage;
 use crate::args::PoliciesArgs;
 use crate::out::say;
 
@@ -18,8 +18,9 @@ struct Row {
     name: &'static str,
     title: &'static str,
     paper: Option<&'static str>,
-    evidence: &'static str,
-    agent: bool,
+    needs: Capabilities,
+    uses: Capabilities,
+    simulated_only: bool,
     priorities: bool,
     parameters: Vec<Listed>,
 }
@@ -28,7 +29,11 @@ pub(crate) fn policies(args: &PoliciesArgs) -> anyhow::Result<u8> {
     let shown: Vec<&Preset> = match &args.name {
         None => PRESETS.to_vec(),
         Some(name) => {
-            vec![Preset::of(name).ok_or_else(|| PolicyError::Unknown(name.clone()))?]
+            let unknown = || {
+                let names = Preset::names();
+                Usage(format!("Unknown policy '{name}'; there are: {names}"))
+            };
+            vec![Preset::of(name).ok_or_else(unknown)?]
         }
     };
     let rows: Vec<Row> = shown.into_iter().map(row).collect();
@@ -43,18 +48,14 @@ pub(crate) fn policies(args: &PoliciesArgs) -> anyhow::Result<u8> {
     }
     let mut table = Table::new();
     table.load_preset(NOTHING);
-    table.set_header(["policy", "decides by", "moves pages by", "what it is"]);
+    table.set_header(["policy", "needs", "uses", "what it is"]);
     for row in &rows {
-        let mover = match row.agent {
-            _ if row.evidence == "nothing" => "-",
-            true => "the agent",
-            false => "move_pages",
-        };
         let title = match row.paper {
             Some(paper) => format!("{} ({paper})", row.title),
             None => row.title.to_owned(),
         };
-        table.add_row([row.name, row.evidence, mover, &title]);
+        let (needs, uses) = (row.needs.to_string(), row.uses.to_string());
+        table.add_row([row.name, &needs, &uses, &title]);
     }
     say!("{table}");
     say!("Parameters: terrace policies NAME");
@@ -66,13 +67,9 @@ fn row(preset: &Preset) -> Row {
         name: preset.name,
         title: preset.title,
         paper: preset.paper,
-        evidence: match preset.evidence {
-            Evidence::Nothing => "nothing",
-            Evidence::HintFaults => "hint faults",
-            Evidence::Samples => "samples",
-            Evidence::AccessedBits => "accessed bits",
-        },
-        agent: preset.agent,
+        needs: preset.needs,
+        uses: preset.uses,
+        simulated_only: !preset.in_user_space(),
         priorities: preset.priorities,
         parameters: preset.parameters(),
     }

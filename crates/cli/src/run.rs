@@ -5,24 +5,20 @@ use std::path::Path;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use terrace_core::NodeId;
-use terrace_core::NodeInfo;
+use terrace_api::Status;
 use terrace_core::Pid;
-use terrace_core::TierId;
-use terrace_core::Tiers;
-use terrace_policy::Evidence;
+use terrace_policy::Capabilities;
+use terrace_policy::Mover;
 use terrace_policy::PolicyError;
 use terrace_policy::Preset;
 use terrace_policy::Settings;
 use terrace_supervisor::group;
+use terrace_supervisor::group::Membership;
+use terrace_supervisor::host::Host;
 use terrace_supervisor::options::Commit;
 use terrace_supervisor::options::Options;
 use terrace_supervisor::options::Target;
-use terrace_supervisor::report::Status;
 use terrace_supervisor::session;
-use terrace_supervisor::session::Setting;
-use terrace_supervisor::tracking;
-use terrace_sys::topology::Topology;
 use terrace_track::PmuConfig;
 
 use crate::Usage;
@@ -51,18 +47,25 @@ impl Stats {
 }
 
 pub(crate) fn run(args: RunArgs) -> anyhow::Result<u8> {
-    let commit = match args.commit.as_str() {
-        "transaction" => Commit::Transaction,
-        "wait" => Commit::Wait,
-        "auto" if Preset::of(args.policy.preset()).is_some_and(|one| one.writers_wait) => {
-            Commit::Wait
-        }
+    let preset = Preset::of(args.policy.preset());
+    let own = match preset.map(Preset::takes) {
+        Some(takes) if takes.contains(Capabilities::WRITERS_WAIT) => Commit::Wait,
         _ => Commit::Copy,
     };
+    let commit = Commit::named(&args.commit).unwrap_or(own);
     let waits = commit == Commit::Wait;
+    let asked = [
+        ("--commit", args.commit != "auto"),
+        ("--copy-threads", args.copy_threads.is_some()),
+        ("--stores", args.stores != "auto"),
+    ];
     let stats = Stats::of(&args.policy);
     let options = Options {
-        agent: args.agent(),
+        mover: args.mover,
+        agent_option: asked
+            .iter()
+            .find(|(_, given)| *given)
+            .map(|(name, _)| *name),
         copy_workers: args.copy_workers,
         batch_pages: args.batch_pages,
         commit,
@@ -79,13 +82,13 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<u8> {
             },
             &Stats::None,
         ),
-        Some(name) => manage_in_group(options, &name, args.priority, &stats),
+        Some(name) => manage_in_group(&options, &name, args.priority, &stats),
     }
 }
 
 /// Runs the program as member of a group.
 fn manage_in_group(
-    mut options: Options,
+    options: &Options,
     name: &str,
     priority: u32,
     stats: &Stats,
@@ -94,14 +97,14 @@ fn manage_in_group(
         let line = format!("--group '{name}': use letters, digits, - and _, at most 64");
         return Err(Usage(line).into());
     }
-    check(&mut options, stats)?;
+    let host = check(options, stats)?;
     let Target::Program(argv) = &options.target else {
         return Err(Usage("--group needs a program".to_owned()).into());
     };
-    let mut host = std::process::Command::new(std::env::current_exe()?);
+    let mut starter = std::process::Command::new(std::env::current_exe()?);
     let mut given = std::env::args_os().skip(1);
-    host.args(given.next()).arg("--host").args(given);
-    let supervisor = group::join(name, priority, &mut host)?;
+    starter.args(given.next()).arg("--host").args(given);
+    let supervisor = group::join(name, priority, &mut starter)?;
     if supervisor.policy != options.policy {
         let line = format!(
             "--policy {}: group '{name}' has policy {}",
@@ -109,7 +112,12 @@ fn manage_in_group(
         );
         return Err(Usage(line).into());
     }
-    let (end, figures) = group::run_member(name, &supervisor, (priority, options.agent), argv)?;
+    let membership = Membership {
+        priority,
+        agent: host.fit.agent(),
+        follow: options.follow,
+    };
+    let (end, figures) = group::run_member(name, &supervisor, membership, argv)?;
     if let Some(status) = figures {
         tell(stats, &status)?;
     }
@@ -119,7 +127,7 @@ fn manage_in_group(
 pub(crate) fn attach(args: &AttachArgs) -> anyhow::Result<u8> {
     let stats = Stats::of(&args.policy);
     let options = Options {
-        agent: false,
+        mover: Mover::MovePages,
         ..with_policy(&args.policy, Target::Running(Pid(args.pid)))?
     };
     manage(options, &stats)
@@ -160,26 +168,9 @@ fn sample_period(settings: &Settings) -> Result<Option<u64>, PolicyError> {
     Ok(given?)
 }
 
-/// Makes the policy once, to learn what is wrong with it before anything is changed.
-fn check_policy(options: &Options, tiers: &Tiers) -> anyhow::Result<Evidence> {
-    let mut settings = options.settings.clone();
-    let policy = terrace_policy::with_settings(&options.policy, tiers, &mut settings)?;
-    settings.finish().map_err(PolicyError::from)?;
-    if tracking::candidates(policy.evidence(), &options.trackers).is_none() {
-        let name = policy.name();
-        let (what, tracker) = match policy.evidence() {
-            Evidence::AccessedBits => ("accessed bits", "accessed-bits"),
-            _ => ("hint faults", "hint-faults"),
-        };
-        let line = format!("--tracker: policy '{name}' decides by {what}; give {tracker} or auto");
-        return Err(Usage(line).into());
-    }
-    Ok(policy.evidence())
-}
-
-fn manage(mut options: Options, stats: &Stats) -> anyhow::Result<u8> {
-    let setting = check(&mut options, stats)?;
-    let finished = session::run(options, setting)?;
+fn manage(options: Options, stats: &Stats) -> anyhow::Result<u8> {
+    let host = check(&options, stats)?;
+    let finished = session::run(options, host)?;
     tell(stats, &finished.status)?;
     Ok(finished.end.follow())
 }
@@ -195,151 +186,16 @@ fn tell(stats: &Stats, status: &Status) -> anyhow::Result<()> {
 }
 
 /// What must be right before anything is started.
-fn check(options: &mut Options, stats: &Stats) -> anyhow::Result<Setting> {
-    if Preset::of(&options.policy).is_none() {
-        return Err(PolicyError::Unknown(options.policy.clone()).into());
-    }
+fn check(options: &Options, stats: &Stats) -> anyhow::Result<Host> {
+    terrace_policy::on_linux(&options.policy)?;
     if let Stats::File(file) = stats {
         // A run that cannot leave its figures is better not started.
         std::fs::write(file, "").with_context(|| format!("Cannot write {}", file.display()))?;
     }
-    let topology = Topology::discover(Path::new("/"), None)?;
-    let mut setting = setting(options, &topology)?;
-    let evidence = check_policy(options, &setting.tiers)?;
-    if let Some(line) = unseen_tiers(&topology, evidence) {
-        note!("terrace: {line}");
-        setting.limits.push(line);
-    }
-    Ok(setting)
+    Host::check(options)
 }
 
 fn write_stats(file: &Path, status: &Status) -> anyhow::Result<()> {
     let text = serde_json::to_string_pretty(status)?;
     std::fs::write(file, text + "\n").with_context(|| format!("Cannot write {}", file.display()))
-}
-
-/// The machine as the policy shall see it. On a machine with one node, `--fast` splits it into two
-/// tiers in name; without it there is nothing to tier.
-fn setting(options: &mut Options, topology: &Topology) -> anyhow::Result<Setting> {
-    let tiers = topology.tiers.clone();
-    let top: u64 = tiers.top().map(|n| n.capacity_bytes).sum();
-    let all: u64 = tiers.nodes().iter().map(|n| n.capacity_bytes).sum();
-    if let Some(fast) = options.fast_bytes {
-        let most = if tiers.count() > 1 { top } else { all };
-        if fast == 0 || fast > most {
-            return Err(Usage(format!(
-                "--fast {}: the fast tier can have from 1 byte to {}",
-                bytesize::ByteSize(fast).display().iec(),
-                bytesize::ByteSize(most).display().iec()
-            ))
-            .into());
-        }
-    }
-    let mut limits = Vec::new();
-    if options.policy != "none" && tiers.count() < 2 {
-        let Some(fast) = options.fast_bytes else {
-            return Err(Usage(one_tier(&tiers)).into());
-        };
-        if tiers.nodes().len() > 1 {
-            return Err(Usage(one_tier(&tiers)).into());
-        }
-        let line = format!(
-            "this machine has one memory node: splitting it in name into {} fast and {} slow; \
-             nothing can be moved between them, so the program runs as it would without",
-            bytesize::ByteSize(fast).display().iec(),
-            bytesize::ByteSize(all - fast).display().iec()
-        );
-        note!("terrace: {line}");
-        limits.push(line);
-        return Ok(Setting {
-            tiers: split(&tiers, fast),
-            limits,
-            in_name: true,
-        });
-    }
-    Ok(Setting {
-        tiers,
-        limits,
-        in_name: false,
-    })
-}
-
-/// What a policy that decides by hint faults gets where the kernel sees one tier and we see more.
-fn unseen_tiers(topology: &Topology, evidence: Evidence) -> Option<String> {
-    let unseen = topology.tiers.count() > 1 && topology.kernel_tiers == Some(1);
-    (unseen && evidence == Evidence::HintFaults).then(|| {
-        "the kernel has all memory nodes in one tier (no HMAT or CDAT), so it marks no slow page: expect no hint \
-         faults and no promotion; --policy hemem with a PMU needs none"
-            .to_owned()
-    })
-}
-
-fn one_tier(tiers: &Tiers) -> String {
-    if tiers.nodes().len() < 2 {
-        "this machine has one memory node: nothing to tier; --fast SIZE splits it in name, for trying out, \
-         and --policy none runs the program as it is"
-            .to_owned()
-    } else {
-        "the kernel sees all memory nodes in one tier (no HMAT or CDAT): hint faults find nothing there; \
-         see terrace tiers and terrace doctor"
-            .to_owned()
-    }
-}
-
-/// One real node as two in name.
-fn split(tiers: &Tiers, fast: u64) -> Tiers {
-    let Some(node) = tiers.nodes().first() else {
-        return tiers.clone();
-    };
-    let slow = NodeInfo {
-        id: NodeId(node.id.0 + 1),
-        tier: TierId(node.tier.0 + 1),
-        capacity_bytes: node.capacity_bytes - fast,
-        cpus: Vec::new(),
-        ..node.clone()
-    };
-    Tiers::new(vec![
-        NodeInfo {
-            capacity_bytes: fast,
-            ..node.clone()
-        },
-        slow,
-    ])
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use terrace_sys::topology::TierSource;
-
-    use super::*;
-
-    #[test]
-    fn tiers_that_the_kernel_does_not_see_are_told_of() {
-        let node = |id: u16| NodeInfo {
-            id: NodeId(id),
-            tier: TierId(id),
-            capacity_bytes: 1 << 30,
-            cpus: Vec::new(),
-            read_latency_ns: None,
-            write_latency_ns: None,
-            read_bandwidth_mbps: None,
-        };
-        let mut topology = Topology {
-            tiers: Tiers::new(vec![node(0), node(1)]),
-            source: TierSource::Distance,
-            kernel_tiers: Some(1),
-            distances: BTreeMap::new(),
-            cpu_nodes: vec![NodeId(0)],
-        };
-        let line = unseen_tiers(&topology, Evidence::HintFaults).expect("something to tell");
-        assert!(
-            line.contains("expect no hint faults") && !line.contains('\n'),
-            "{line}"
-        );
-        assert_eq!(unseen_tiers(&topology, Evidence::Samples), None);
-        topology.kernel_tiers = Some(2);
-        assert_eq!(unseen_tiers(&topology, Evidence::HintFaults), None);
-    }
 }

@@ -12,8 +12,11 @@ use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use terrace_core::PageSize;
 use terrace_machine_spec::Machine;
+use terrace_policy::Mover;
+use terrace_policy::TrackerKind;
 use terrace_sim::Costs;
 use terrace_sim::EngineKind;
+use terrace_sim::ORACLE;
 use terrace_sim::Outcome;
 use terrace_sim::Setup;
 use terrace_workload::Sizes;
@@ -27,11 +30,13 @@ pub(crate) fn sim(args: &SimArgs) -> anyhow::Result<u8> {
     let setup = setup(args)?;
     let usage = |error: terrace_sim::SimError| Usage(error.to_string());
     let mut outcome = terrace_sim::run(&setup, &mut |_| {}).map_err(usage)?;
-    if !args.no_oracle && setup.system != "oracle" {
+    if !args.no_oracle && setup.system != ORACLE.name {
         let oracle = Setup {
-            system: "oracle".to_owned(),
+            system: ORACLE.name.to_owned(),
             params: toml::Table::new(),
             priorities: BTreeMap::new(),
+            trackers: vec![TrackerKind::Auto],
+            mover: Mover::Auto,
             ..setup.clone()
         };
         // A machine with one tier has no better placement.
@@ -94,6 +99,8 @@ pub(crate) fn setup(args: &SimArgs) -> anyhow::Result<Setup> {
         system: args.policy.clone(),
         params,
         priorities: priorities(&args.priority).map_err(usage)?,
+        trackers: args.tracker.clone(),
+        mover: args.mover,
         seconds: args.common.seconds,
         seed: args.common.seed,
         engine: if args.play.engine == "exact" {
@@ -158,6 +165,7 @@ fn json(outcome: &Outcome) -> anyhow::Result<String> {
         .collect();
     let mut value = serde_json::to_value(outcome).context("Cannot print the outcome")?;
     value["metrics"] = serde_json::to_value(metrics).context("Cannot print the metrics")?;
+    value["model_errors"] = outcome.model_errors().into();
     Ok(serde_json::to_string_pretty(&value)?)
 }
 
@@ -185,6 +193,9 @@ fn human(setup: &Setup, outcome: &Outcome) -> String {
     let _ = write!(text, "{}", by_node(setup, outcome));
     if outcome.programs.len() > 1 {
         let _ = write!(text, "\n\n{}", by_program(setup, outcome));
+    }
+    for error in outcome.model_errors() {
+        let _ = write!(text, "\n\nError of the model: {error}");
     }
     text
 }
@@ -317,13 +328,9 @@ fn grouped(number: f64) -> String {
 
 /// A line of at most 60 blocks, from 0 to the greatest value.
 fn spark(values: &[f64]) -> String {
-    spark_of(values, values.iter().copied().fold(0.0, f64::max), 60)
-}
-
-/// A line of at most `width` blocks, from 0 to `most`.
-pub(crate) fn spark_of(values: &[f64], most: f64, width: usize) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    let width = values.len().min(width);
+    let most = values.iter().copied().fold(0.0, f64::max);
+    let width = values.len().min(60);
     (0..width)
         .map(|column| {
             let part = &values[values.len() * column / width..values.len() * (column + 1) / width];

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `terrace status`, `pause` and `resume`: ask the running supervisors.
 
+use terrace_api::Request;
+use terrace_api::Status;
 use terrace_supervisor::control;
-use terrace_supervisor::control::Request;
-use terrace_supervisor::report::Status;
 
 use crate::Usage;
 use crate::args::SelectArgs;

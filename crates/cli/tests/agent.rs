@@ -1,31 +1,51 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Programs with the agent in them go on as without it: they fork, change users, replace malloc.
-//! Runs on one node by a split in name, so that the agent is loaded and connected; the emulated
-//! machine has the tests in which pages move (`eval/lab/tests/guest.rs`).
+//! Runs on one node by a split in name, so that the agent is loaded and connected, which each test
+//! asserts; with pages on the move the same is shown by `eval/stress/tests/programs.rs`, on several
+//! nodes by `eval/lab/tests/guest`.
 
 use std::path::Path;
 use std::process::Output;
 
 use assert_cmd::Command;
+use serde_json::Value;
 
-fn under_terrace(program: &[&str]) -> Output {
+/// What the program did, and the supervisor's last figures.
+fn under_terrace(program: &[&str]) -> (Output, Value) {
     let dir = tempfile::tempdir().expect("a directory");
     let mut command = Command::cargo_bin("terrace").expect("built by cargo");
     let agent = assert_cmd::cargo::cargo_bin("terrace").with_file_name("libterrace.so");
     assert!(agent.is_file(), "{} is not built", agent.display());
+    let stats = dir.path().join("stats");
     command
         .env("TERRACE_RUN_DIR", dir.path())
-        .args(["run", "--mover", "agent"]);
+        .args(["run", "--mover", "agent"])
+        .arg(format!("--stats={}", stats.display()));
     if Path::new("/sys/devices/system/node/node1").exists() {
         command.args(["--", program[0]]);
     } else {
         command.args(["--fast", "64M", "--", program[0]]);
     }
-    command.args(&program[1..]).output().expect("runs")
+    let output = command.args(&program[1..]).output().expect("runs");
+    let text = std::fs::read_to_string(stats).expect("statistics");
+    (output, serde_json::from_str(&text).expect("JSON"))
 }
 
+/// The program says what is expected with an agent in it that could move its pages.
 fn says(program: &[&str], expected: &str) {
-    let output = under_terrace(program);
+    let status = says_at_least(program, expected);
+    let agents = status["stats"]["agents"].as_u64().expect("a number");
+    let limits = status["limits"].to_string();
+    if agents == 0 && limits.contains("no transactions") {
+        eprintln!("SKIPPED: {limits}");
+        return;
+    }
+    assert!(agents > 0, "{program:?}: no agent connected: {status}");
+}
+
+/// The program says what is expected, whether it has an agent or not.
+fn says_at_least(program: &[&str], expected: &str) -> Value {
+    let (output, status) = under_terrace(program);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
         output.status.success(),
@@ -33,6 +53,7 @@ fn says(program: &[&str], expected: &str) {
         output.status
     );
     assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{error}");
+    status
 }
 
 #[test]
@@ -73,21 +94,20 @@ fn programs_that_change_user_in_one_thread_still_can() {
         eprintln!("SKIPPED: needs root");
         return;
     }
-    says(
-        &["setpriv", "--reuid", "65534", "--clear-groups", "id", "-u"],
-        "65534\n",
-    );
-    says(&["unshare", "--user", "--map-root-user", "id", "-u"], "0\n");
+    // These change users without an agent in them, and what they execute may have none then.
+    let nobody = ["setpriv", "--reuid", "65534", "--clear-groups", "id", "-u"];
+    says_at_least(&nobody, "65534\n");
+    says_at_least(&["unshare", "--user", "--map-root-user", "id", "-u"], "0\n");
 }
 
 #[test]
 fn the_agent_prints_nothing_and_leaves_no_descriptor() {
     let plain = std::process::Command::new("sh")
-        .args(["-c", "ls /proc/self/fd"])
+        .args(["-c", "ls /proc/self/fd; sleep 0.3"])
         .output()
         .expect("sh is there");
     says(
-        &["sh", "-c", "ls /proc/self/fd"],
+        &["sh", "-c", "ls /proc/self/fd; sleep 0.3"],
         &String::from_utf8_lossy(&plain.stdout),
     );
 }
@@ -108,4 +128,23 @@ fn by_default_nothing_is_put_into_the_program() {
         .output()
         .expect("runs");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "0\n0\n1\n");
+}
+
+/// It opens connections that say nothing, makes shared descriptors wait, floods the ring of reports; between, it
+/// asks the supervisor how it is, and weighs it.
+#[test]
+fn a_hostile_program_neither_holds_up_nor_fattens_the_supervisor() {
+    let source =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../eval/stress/hazards/evil_program.c");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("evil_program");
+    let compiled = std::process::Command::new("cc")
+        .args(["-O1", "-w", "-pthread", "-o"])
+        .args([&program, &source])
+        .status();
+    assert!(compiled.expect("a C compiler").success());
+    let (output, _) = under_terrace(&[program.to_str().expect("plain")]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    println!("{said}");
+    assert!(output.status.success(), "{said} {output:?}");
+    assert!(said.contains("OK evil_program: it answered"), "{said}");
 }

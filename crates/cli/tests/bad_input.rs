@@ -52,9 +52,30 @@ fn a_tracker_that_does_not_give_what_the_policy_decides_by_is_refused() {
     args.extend(["--", "true"]);
     let error = fails(dir.path(), &args, 125);
     assert!(
-        error.contains("policy 'adaptive' decides by accessed bits; give accessed-bits or auto"),
+        error.starts_with("terrace: --tracker pmu: policy 'adaptive' needs accessed bits")
+            && error.ends_with("use accessed-bits or auto\n"),
         "{error}"
     );
+    assert_eq!(error.lines().count(), 1, "{error}");
+    let error = fails(dir.path(), &["run", "--mover", "memcpy", "--", "true"], 125);
+    assert!(error.contains("auto, move-pages, agent"), "{error}");
+    let alone = ["run", "--policy", "hemem", "--mover", "move-pages"];
+    for option in [
+        ["--commit", "transaction"],
+        ["--copy-threads", "2"],
+        ["--stores", "ordinary"],
+    ] {
+        let error = fails(
+            dir.path(),
+            &[&alone[..], &option, &["--", "true"]].concat(),
+            125,
+        );
+        assert!(
+            error.starts_with(&format!("terrace: {} says how the agent", option[0])),
+            "{error}"
+        );
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `terrace sim compare` and `terrace sim profile` as a user meets them.
+//! `terrace sim compare` as a user meets it.
 
 use std::path::Path;
 use std::path::PathBuf;
@@ -12,14 +12,9 @@ fn machine() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines/cxl-2tier.toml")
 }
 
-fn sim(what: &str, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_terrace"));
-    command.args(["sim", what]).args(args);
-    command
-}
-
 fn compare(out: &Path, args: &[&str]) -> Command {
-    let mut command = sim("compare", args);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_terrace"));
+    command.args(["sim", "compare"]).args(args);
     command.arg("--out").arg(out);
     if !args.contains(&"--machines") {
         command.arg("--machines").arg(machine());
@@ -157,43 +152,4 @@ fn an_interrupted_matrix_goes_on_where_it_was() {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     let made = error.lines().filter(|line| line.contains("took")).count();
     assert_eq!(made, 1, "{error}");
-}
-
-#[test]
-fn trackers_are_judged_and_mistakes_named() {
-    let machine = machine();
-    let machine = machine.to_str().expect("plain");
-    let small = [
-        "--machine",
-        machine,
-        "--fast-free",
-        "16MiB",
-        "--seconds",
-        "3",
-    ];
-    let run = |args: &[&str]| {
-        sim("profile", &[&small, args].concat())
-            .output()
-            .expect("runs")
-    };
-    let output = run(&["--trackers", "ideal,damon", "--json"]);
-    assert!(output.status.success());
-    let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let settled = &value["trackers"][0]["settled"];
-    assert!(settled["recall"].as_f64().expect("a number") > 0.999);
-    assert_eq!(
-        value["trackers"][1]["series"].as_array().map(Vec::len),
-        Some(3)
-    );
-    for (args, word) in [
-        (["--trackers", "ideal,nonsense"], "'nonsense'"),
-        (["--workload", "gups-uniform"], "no hot set"),
-        (["--overhead", "none"], "'none'"),
-    ] {
-        let output = run(&args);
-        let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{error}");
-        assert!(error.contains(word), "{error}");
-        assert!(output.stdout.is_empty());
-    }
 }

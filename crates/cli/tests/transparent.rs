@@ -48,7 +48,13 @@ fn what_signals_do_at_the_start_is_inherited() {
     // Without 32 and 33, which are the C library's own.
     let shown = "sh -c 'while read name bits; do case $name in Sig[BI]*) \
                  echo $name $((0x$bits & ~0x180000000));; esac; done </proc/self/status'";
-    for ignored in ["", "PIPE", "HUP", "PIPE HUP INT QUIT TERM USR1"] {
+    for ignored in [
+        "",
+        "PIPE",
+        "HUP",
+        "CHLD",
+        "PIPE HUP INT QUIT TERM USR1 CHLD",
+    ] {
         let trap = if ignored.is_empty() {
             String::new()
         } else {
@@ -105,6 +111,104 @@ fn it_ends_as_the_program_does() {
     }
 }
 
+/// Starts it in a directory and gives what it wrote there meanwhile.
+fn wrote(script: &str, run: &str) -> (Output, String) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let output = sh(
+        dir.path(),
+        &format!("cd {}; {script}", dir.path().display()),
+        run,
+    );
+    let file = dir.path().join("said");
+    (output, std::fs::read_to_string(file).unwrap_or_default())
+}
+
+#[test]
+fn a_program_that_goes_into_the_background_is_waited_for() {
+    // Its first process ends at once, by 7, and so does the one between.
+    let daemon = "sh -c '(setsid sh -c \"sleep 1; echo daemon >>said\" >/dev/null 2>&1 &) & echo first >>said; exit 7'";
+    let (output, said) = wrote(&format!("RUN {daemon}"), &terrace());
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    assert_eq!(said, "first\ndaemon\n");
+    let alone = terrace().replace("run ", "run --no-follow ");
+    let (output, said) = wrote(&format!("RUN {daemon}"), &alone);
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    assert_eq!(said, "first\n");
+    // By a signal likewise.
+    let (output, said) = wrote(
+        "exec RUN sh -c 'sh -c \"sleep 1; echo daemon >>said\" >/dev/null 2>&1 & kill -KILL $$'",
+        &terrace(),
+    );
+    assert_eq!(output.status.signal(), Some(9), "{output:?}");
+    assert_eq!(said, "daemon\n");
+}
+
+#[test]
+fn who_was_there_before_is_not_waited_for() {
+    let begun = Instant::now();
+    let (output, said) = wrote(
+        "sleep 30 >/dev/null 2>&1 & exec RUN sh -c 'echo first >>said'",
+        &terrace(),
+    );
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(said, "first\n");
+    assert!(begun.elapsed() < Duration::from_secs(15));
+}
+
+#[test]
+fn orphans_that_end_leave_no_zombie_and_the_program_hears_nothing() {
+    // 200 orphans end while the program runs; the run's children are then the program alone. The program itself
+    // gets no SIGCHLD for them, and has no child to wait for.
+    let script = "import os, signal, time
+heard = []
+signal.signal(signal.SIGCHLD, lambda *_: heard.append(1))
+for _ in range(200):
+    middle = os.fork()
+    if middle == 0:
+        if os.fork() == 0:
+            time.sleep(0.05)
+        os._exit(0)
+    os.waitpid(middle, 0)
+before = len(heard)
+time.sleep(2)
+run = os.getppid()
+children = open(f'/proc/{run}/task/{run}/children').read().split()
+try:
+    os.waitpid(-1, os.WNOHANG)
+    print('a child')
+except ChildProcessError:
+    print('no child', len(heard) - before, len(children))";
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("orphans.py");
+    std::fs::write(&file, script).expect("writable");
+    let line = format!("RUN python3 {}", file.display());
+    let output = sh(dir.path(), &line, &terrace());
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(text, "no child 0 1\n", "{output:?}");
+}
+
+#[test]
+fn a_signal_after_the_program_s_end_lets_the_others_go() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut run = Command::new("env")
+        .arg("--default-signal")
+        .arg(assert_cmd::cargo::cargo_bin("terrace"))
+        .args(["run", "--policy", "none", "--", "sh", "-c"])
+        .arg("setsid sh -c 'echo $$; exec sleep 60' & sleep 0.5; exit 3")
+        .env("TERRACE_RUN_DIR", dir.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let daemon = line(&mut run);
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(run.try_wait().expect("ours").is_none(), "it waits");
+    let kill = |name: &str, pid: &str| Command::new("kill").args(["-s", name, pid]).status();
+    kill("INT", &run.id().to_string()).expect("kill");
+    assert_eq!(run.wait().expect("ends").code(), Some(3));
+    let lives = kill("KILL", &daemon).expect("kill");
+    assert!(lives.success(), "it goes on alone");
+}
+
 /// A program that says which signals come, until it is told to end by a line.
 const LISTENER: &str = "import signal, sys, os
 signal.alarm(60)
@@ -159,6 +263,16 @@ struct Terminal {
     script: Child,
     shown: std::sync::mpsc::Receiver<Vec<u8>>,
     text: String,
+    /// Of the text, what has been waited for.
+    seen: usize,
+}
+
+impl Drop for Terminal {
+    /// A test that failed leaves nothing running.
+    fn drop(&mut self) {
+        let _ = self.script.kill();
+        let _ = self.script.wait();
+    }
 }
 
 impl Terminal {
@@ -185,6 +299,7 @@ impl Terminal {
             script,
             shown,
             text: String::new(),
+            seen: 0,
         }
     }
 
@@ -194,10 +309,14 @@ impl Terminal {
         input.flush().expect("a terminal");
     }
 
-    /// Waits until it was shown so often in all.
-    fn shows(&mut self, what: &str, times: usize) {
+    /// Waits until it is shown, after what was waited for before.
+    fn follows(&mut self, what: &str) {
         let begun = Instant::now();
-        while self.text.matches(what).count() < times {
+        loop {
+            if let Some(at) = self.text[self.seen..].find(what) {
+                self.seen += at + what.len();
+                return;
+            }
             let left = PATIENCE.saturating_sub(begun.elapsed());
             let more = self.shown.recv_timeout(left);
             let more = more.unwrap_or_else(|_| panic!("no {what:?} in {:?}", self.text));
@@ -217,13 +336,13 @@ fn the_terminal_s_keys_reach_the_program_once() {
         file.display()
     );
     let mut terminal = Terminal::open(dir.path(), &command);
-    terminal.shows("ready", 1);
-    for times in 1..=3 {
+    terminal.follows("ready");
+    for _ in 0..3 {
         terminal.types(b"\x03");
-        terminal.shows("SIGINT", times);
+        terminal.follows("SIGINT");
     }
     terminal.types(b"\x1c");
-    terminal.shows("SIGQUIT", 1);
+    terminal.follows("SIGQUIT");
     terminal.types(b"end\n");
     assert_eq!(terminal.script.wait().expect("ends").code(), Some(5));
     while let Ok(more) = terminal.shown.recv() {
@@ -243,22 +362,63 @@ fn the_terminal_s_keys_reach_the_program_once() {
     );
 }
 
+/// A program that reads words, run by an interactive shell.
+fn reader(dir: &Path, before: &str) -> Terminal {
+    let mut terminal = Terminal::open(dir, "bash --norc --noprofile -i");
+    let program = "echo be\"\"gun; while read word; do echo got-$word; done";
+    terminal.types(format!("{before} sh -c '{program}'\n").as_bytes());
+    terminal.follows("begun");
+    terminal
+}
+
 #[test]
 fn it_can_be_stopped_and_brought_back() {
     let dir = tempfile::tempdir().expect("a directory");
+    let mut terminal = reader(dir.path(), &terrace());
+    for turn in 0..5 {
+        terminal.types(b"\x1a");
+        terminal.follows("Stopped");
+        // What is typed from here on is the shell's, every letter of it.
+        terminal.types(b"fg\n");
+        terminal.follows("fg\r\n");
+        // The shell names the job that it brings back.
+        terminal.follows("read word");
+        terminal.types(format!("{turn}\n").as_bytes());
+        terminal.follows(&format!("got-{turn}"));
+    }
+    terminal.types(b"\x04exit 3\n");
+    assert_eq!(terminal.script.wait().expect("ends").code(), Some(3));
+}
+
+#[test]
+fn a_program_that_stops_itself_is_a_stopped_job() {
+    let dir = tempfile::tempdir().expect("a directory");
     let mut terminal = Terminal::open(dir.path(), "bash --norc --noprofile -i");
-    let command = format!(
-        "{} sh -c 'echo be\"\"gun; read word; echo got-$word'\n",
-        terrace()
-    );
-    terminal.types(command.as_bytes());
-    terminal.shows("begun", 1);
-    terminal.types(b"\x1a");
-    terminal.shows("Stopped", 1);
+    // less(1), for one, sends the signal to itself alone.
+    let program = format!("{} sh -c 'kill -TSTP $$; echo ba\"\"ck'\n", terrace());
+    terminal.types(program.as_bytes());
+    terminal.follows("Stopped");
     terminal.types(b"fg\n");
-    std::thread::sleep(Duration::from_millis(500));
-    terminal.types(b"it\n");
-    terminal.shows("got-it", 1);
+    terminal.follows("back");
     terminal.types(b"exit 3\n");
+    assert_eq!(terminal.script.wait().expect("ends").code(), Some(3));
+}
+
+#[test]
+fn a_program_that_does_not_stop_goes_on() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let before = format!("{} env --ignore-signal=TSTP", terrace());
+    let mut terminal = reader(dir.path(), &before);
+    terminal.types(b"\x1a");
+    std::thread::sleep(Duration::from_millis(200));
+    terminal.types(b"it\n");
+    terminal.follows("got-it");
+    assert_eq!(
+        terminal.text.matches("Stopped").count(),
+        0,
+        "{}",
+        terminal.text
+    );
+    terminal.types(b"\x04exit 3\n");
     assert_eq!(terminal.script.wait().expect("ends").code(), Some(3));
 }

@@ -52,6 +52,13 @@ impl PageBits {
         }
     }
 
+    /// Clears the page's bit; nothing behind the last page.
+    pub const fn clear(&mut self, page: usize) {
+        if page < CHUNK_PAGES {
+            self.0[page / 64] &= !(1 << (page % 64));
+        }
+    }
+
     /// How many bits are set.
     #[must_use]
     pub fn count(&self) -> u32 {
@@ -136,6 +143,10 @@ mod tests {
         assert_eq!(some.pages().collect::<Vec<_>>(), [0, 63, 64, 300, 511]);
         assert_eq!(some.count(), 5);
         assert!(some.get(300) && !some.get(301) && !some.get(512));
+        let mut fewer = some;
+        fewer.clear(300);
+        fewer.clear(9_999);
+        assert_eq!(fewer.pages().collect::<Vec<_>>(), [0, 63, 64, 511]);
         let mut other = PageBits::NONE;
         other.set(64);
         other.set(65);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Words of the domain, shared by every crate: time, addresses, pages, nodes, tiers.
+//! Words of the domain, shared by every crate: time, addresses, pages, nodes, tiers, figures.
 //!
 //! Units: time is nanoseconds of one monotonic clock ([`Nanos`]), memory is bytes, pages are
 //! named by their first address and size ([`PageRef`]). Nothing here reads a clock, a file or the
@@ -8,7 +8,9 @@
 
 mod address;
 mod chunk;
+mod figure;
 mod parse;
+mod space;
 mod time;
 mod topology;
 
@@ -22,9 +24,14 @@ pub use chunk::CHUNK_PAGES;
 pub use chunk::ChunkReading;
 pub use chunk::PageBits;
 pub use chunk::ladder;
+pub use figure::Figure;
+pub use figure::Measurement;
+pub use figure::Unit;
 pub use parse::ParseQuantityError;
 pub use parse::parse_bytes;
 pub use parse::parse_duration;
+pub use space::Region;
+pub use space::Space;
 pub use time::Nanos;
 pub use topology::NodeId;
 pub use topology::NodeInfo;

@@ -57,6 +57,8 @@ pub struct Node {
     pub bytes: u64,
     /// Its size in the emulated machine, whose memory is real memory of the host.
     pub lab_bytes: Option<u64>,
+    /// What it reads or writes at once, bytes: a lone cache line moves as much.
+    pub block: u32,
 }
 
 /// What a node is made of. Descriptive only: speeds stand in the paths.

@@ -63,6 +63,7 @@ struct RawNode {
     socket: Option<Spanned<usize>>,
     capacity: Spanned<String>,
     lab_capacity: Option<Spanned<String>>,
+    block: Option<Spanned<u32>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -136,6 +137,18 @@ fn time(key: &str, ns: &Spanned<f64>) -> Checked<f64> {
         at(ns),
         format!("{key} is {value}, expected nanoseconds above 0"),
     )
+}
+
+/// A node's block: by default a cache line.
+fn block(raw: Option<&Spanned<u32>>) -> Checked<u32> {
+    let Some(raw) = raw else { return Ok(64) };
+    match *raw.get_ref() {
+        bytes if bytes.is_power_of_two() && (64..=4096).contains(&bytes) => Ok(bytes),
+        bytes => fault(
+            at(raw),
+            format!("block is {bytes}, expected a power of two, 64..4096"),
+        ),
+    }
 }
 
 fn count(key: &str, value: &Spanned<u32>) -> Checked<u32> {
@@ -310,6 +323,7 @@ impl RawMachine {
                 socket: raw.socket.as_ref().map(|socket| *socket.get_ref()),
                 bytes: size("capacity", &raw.capacity)?,
                 lab_bytes: lab.map(|text| size("lab_capacity", text)).transpose()?,
+                block: block(raw.block.as_ref())?,
             });
         }
         match (0..sockets).find(|&socket| !nodes.iter().any(|node| node.socket == Some(socket))) {

@@ -182,3 +182,19 @@ fn missing_file_is_named() {
         .to_string();
     assert_eq!(error, "Cannot read machine file /nowhere/x.toml");
 }
+
+#[test]
+fn a_block_is_a_cache_line_unless_it_is_given() {
+    let blocks = |text: &str| {
+        let machine = Machine::parse(text, Path::new("m.toml")).unwrap();
+        [0, 1].map(|node: usize| machine.nodes[node].block)
+    };
+    let text = include_str!("../../../machines/hemem.toml");
+    assert_eq!(blocks(text), [64, 256]);
+    let error = mistake("kind = \"cxl\"", "kind = \"cxl\"\nblock = 100");
+    let line = line_with("kind = \"cxl\"") + 1;
+    assert_eq!(
+        error,
+        format!("m.toml:{line}: block is 100, expected a power of two, 64..4096")
+    );
+}

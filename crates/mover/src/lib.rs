@@ -9,4 +9,5 @@
 //! Neither decides anything: they take orders and report each order's end exactly once.
 
 pub mod agent;
+pub mod greeting;
 pub mod ordinary;

@@ -10,38 +10,54 @@ use terrace_core::NodeId;
 use terrace_core::PageRef;
 
 use crate::Policy;
+use crate::distribution::Recorder;
 use crate::event::Action;
 use crate::event::Event;
 use crate::event::Migration;
 use crate::event::Reason;
+use crate::event::Refusal;
 use crate::event::ScanScope;
 use crate::event::Verdict;
 use crate::stats::Stats;
 
 /// What carries out a policy's actions. Orders are queued, not awaited: their ends come back as
-/// events.
+/// events. What a machine does not do it refuses, and the policy sees that ([`Event::Refused`]); of itself a
+/// machine serves migrations only.
 pub trait Machine {
     /// Starts a migration; its end comes back by [`Engine::ended`], exactly once.
     fn migrate(&mut self, now: Nanos, page: PageRef, migration: Migration, reason: Reason);
     /// Gives back shadow pages.
-    fn reclaim_shadows(&mut self, now: Nanos, bytes: u64, reason: Reason);
+    fn reclaim_shadows(&mut self, _now: Nanos, _bytes: u64, _reason: Reason) -> Served {
+        Err(Refusal::Unserved)
+    }
     /// Arms hint faults.
-    fn scan(&mut self, now: Nanos, scope: ScanScope, period: Nanos);
-    /// Reads accessed bits in passes, told by [`Engine::accessed`]. Whether it can.
-    fn read_accessed(&mut self, _now: Nanos, _shortest: Nanos, _pass: Nanos) -> bool {
-        false
+    fn scan(&mut self, _now: Nanos, _scope: ScanScope, _period: Nanos) -> Served {
+        Err(Refusal::Unserved)
+    }
+    /// Reads accessed bits in passes, told by [`Engine::accessed`].
+    fn read_accessed(&mut self, _now: Nanos, _shortest: Nanos, _pass: Nanos) -> Served {
+        Err(Refusal::Unserved)
+    }
+    /// Leaves the page of the hint fault being handled armed, so that the access faults again.
+    fn fault_again(&mut self, _now: Nanos, _page: PageRef) -> Served {
+        Err(Refusal::Unserved)
     }
     /// Starts an inventory of the fast nodes, told by [`Event::Resident`].
-    fn inventory(&mut self, now: Nanos);
-    /// Reads and clears accessed bits, told by [`Event::Probed`]. Whether it can.
-    fn probe(&mut self, _now: Nanos, _node: NodeId, _pages: u32) -> bool {
-        false
+    fn inventory(&mut self, _now: Nanos) -> Served {
+        Err(Refusal::Unserved)
     }
-    /// As [`Self::probe`], of pages that are named. Whether it can.
-    fn look(&mut self, _now: Nanos, _node: NodeId, _page: PageRef, _pages: u32) -> bool {
-        false
+    /// Reads and clears accessed bits, told by [`Event::Probed`].
+    fn probe(&mut self, _now: Nanos, _node: NodeId, _pages: u32) -> Served {
+        Err(Refusal::Unserved)
+    }
+    /// As [`Self::probe`], of pages that are named.
+    fn look(&mut self, _now: Nanos, _node: NodeId, _page: PageRef, _pages: u32) -> Served {
+        Err(Refusal::Unserved)
     }
 }
+
+/// Whether a machine does what it is asked for.
+pub type Served = Result<(), Refusal>;
 
 /// How a migration was carried out, for the statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +73,7 @@ pub enum Way {
 pub struct Engine {
     policy: Box<dyn Policy>,
     stats: Stats,
+    inaccessible: Recorder,
     paused: bool,
 }
 
@@ -67,6 +84,7 @@ impl Engine {
         Self {
             policy,
             stats: Stats::default(),
+            inaccessible: Recorder::default(),
             paused: false,
         }
     }
@@ -77,13 +95,21 @@ impl Engine {
         self.policy.as_ref()
     }
 
-    /// What was counted.
+    /// What was counted so far.
     #[must_use]
-    pub const fn stats(&self) -> &Stats {
-        &self.stats
+    pub fn stats(&self) -> Stats {
+        Stats {
+            inaccessible_ns: self.inaccessible.distribution(),
+            ..self.stats.clone()
+        }
     }
 
-    /// What was counted, for those who count something the engine does not see.
+    /// Notes how long a page was inaccessible.
+    pub fn inaccessible(&mut self, span: Nanos) {
+        self.inaccessible.record(span);
+    }
+
+    /// The counters, for those who count something the engine does not see.
     pub const fn stats_mut(&mut self) -> &mut Stats {
         &mut self.stats
     }
@@ -157,34 +183,42 @@ impl Engine {
         if now >= self.policy.next_deadline() {
             self.policy.tick(now);
         }
-        while let Some(action) = self.policy.poll_action() {
-            match action {
-                Action::Migrate {
-                    page,
-                    migration,
-                    reason,
-                } => {
-                    self.stats.ordered += 1;
-                    machine.migrate(now, page, migration, reason);
-                }
-                Action::ReclaimShadows { bytes, reason } => {
-                    self.stats.shadow_reclaims += 1;
-                    machine.reclaim_shadows(now, bytes, reason);
-                }
-                Action::Scan { scope, period } => machine.scan(now, scope, period),
-                Action::ReadAccessed { shortest, pass } => {
-                    machine.read_accessed(now, shortest, pass);
-                }
-                Action::Inventory => machine.inventory(now),
-                Action::Probe { node, pages } => {
-                    machine.probe(now, node, pages);
-                }
-                Action::Look { node, page, pages } => {
-                    machine.look(now, node, page, pages);
-                }
+        let mut refused = Vec::new();
+        while let Some(what) = self.policy.poll_action() {
+            if let Err(why) = self.carry_out(now, what, machine) {
+                refused.push(Event::Refused { what, why });
             }
         }
+        // When all has been asked for: who asks again at once shall not keep us here.
+        self.stats.actions_refused += refused.len() as u64;
+        for event in refused {
+            self.policy.observe(now, &event);
+        }
         self.policy.next_deadline()
+    }
+
+    fn carry_out(&mut self, now: Nanos, action: Action, machine: &mut impl Machine) -> Served {
+        match action {
+            Action::Migrate {
+                page,
+                migration,
+                reason,
+            } => {
+                self.stats.ordered += 1;
+                machine.migrate(now, page, migration, reason);
+                Ok(())
+            }
+            Action::ReclaimShadows { bytes, reason } => {
+                self.stats.shadow_reclaims += 1;
+                machine.reclaim_shadows(now, bytes, reason)
+            }
+            Action::Scan { scope, period } => machine.scan(now, scope, period),
+            Action::ReadAccessed { shortest, pass } => machine.read_accessed(now, shortest, pass),
+            Action::FaultAgain { page } => machine.fault_again(now, page),
+            Action::Inventory => machine.inventory(now),
+            Action::Probe { node, pages } => machine.probe(now, node, pages),
+            Action::Look { node, page, pages } => machine.look(now, node, page, pages),
+        }
     }
 
     /// A node's memory was sampled.

@@ -128,6 +128,14 @@ pub enum Event {
         /// Time of one read.
         read: Nanos,
     },
+    /// The machine did not do what was asked for: this action of the policy, as it was. A migration is not
+    /// refused but ends ([`Event::Ended`]).
+    Refused {
+        /// What was asked for.
+        what: Action,
+        /// Why not.
+        why: Refusal,
+    },
     /// A node's memory, sampled.
     Memory {
         /// The node.
@@ -135,6 +143,19 @@ pub enum Event {
         /// Its state now.
         memory: NodeMemory,
     },
+}
+
+/// Why a machine does not do what it is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Refusal {
+    /// Nothing here does that: there is no such tracker, no mover that could.
+    Unserved,
+    /// It is done here, and the system did not let it: a setting that could not be changed.
+    Denied,
+    /// There is no such node or page.
+    Unknown,
+    /// Who does it has too much to do. Worth a retry.
+    Busy,
 }
 
 /// What a migration was to do.
@@ -193,7 +214,7 @@ pub enum Reason {
     Retry,
     /// The fast node is under its watermark.
     FastPressure,
-    /// To make room for a page that is hotter by the hysteresis.
+    /// To make room for a page that is hotter.
     MakeRoom,
     /// The slow node is under its watermark (Nomad 3.2).
     SlowPressure,
@@ -253,6 +274,11 @@ pub enum Action {
         shortest: Nanos,
         /// The last rung, and so how long a pass takes.
         pass: Nanos,
+    },
+    /// Let the hint fault that is being handled return as it came: the access faults again at once.
+    FaultAgain {
+        /// The page that faulted.
+        page: PageRef,
     },
     /// Tell by [`Event::Resident`] what is on the fast nodes.
     Inventory,

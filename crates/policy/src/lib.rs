@@ -6,65 +6,100 @@
 //! machine. The supervisor feeds it from the kernel, the simulator from a simulated machine; the
 //! policy cannot tell which.
 //!
-//! * [`engine`]: drives a policy over a machine, the same in supervisor and simulator; [`stats`].
-//! * [`event`]: what a policy sees and what it gives.
-//! * [`pages`]: dense metadata, 8 bytes a page.
+//! * [`engine`]: drives a policy over a machine, the same in supervisor and simulator; [`stats`] and
+//!   [`distribution`]: what it counts.
+//! * [`event`]: what a policy sees and what it gives; [`capability`]: what it needs; [`fit`]: which trackers and mover
+//!   have that; [`belief`]: what it says of itself.
+//! * [`kit`]: parts that policies share.
+//! * [`kernel`]: what policies that stand for the kernel's own tiering share.
 //! * [`presets`]: the policies. [`preset`] says what each is; [`by_name`] makes one from its preset name,
 //!   [`with_settings`] with parameters ([`settings`]).
 #![forbid(unsafe_code)]
 
+pub mod belief;
+pub mod capability;
+pub mod distribution;
 pub mod engine;
 pub mod event;
+pub mod fit;
 pub mod goes;
-pub mod pages;
+pub mod kernel;
+pub mod kit;
 pub mod preset;
 pub mod presets;
 pub mod settings;
 pub mod stats;
 
 use terrace_core::ChunkReading;
+use terrace_core::Measurement;
 use terrace_core::Nanos;
 use terrace_core::Tiers;
 use thiserror::Error;
 
+pub use belief::About;
+pub use belief::Belief;
+pub use capability::Capabilities;
+pub use distribution::Distribution;
 pub use engine::Engine;
 pub use engine::Machine;
+pub use engine::Served;
 pub use engine::Way;
 pub use event::Action;
 pub use event::Event;
 pub use event::Migration;
 pub use event::Reason;
+pub use event::Refusal;
 pub use event::ScanScope;
 pub use event::Verdict;
+pub use fit::Fit;
+pub use fit::Misfit;
+pub use fit::Mover;
+pub use fit::Offer;
+pub use fit::TrackerKind;
 pub use goes::Goes;
+pub use kernel::KernelView;
+pub use preset::DEFAULT;
+pub use preset::Host;
 pub use preset::PRESETS;
 pub use preset::Preset;
+pub use preset::UNMANAGED;
 pub use settings::Parameter;
 pub use settings::SettingError;
 pub use settings::Settings;
 pub use stats::Stats;
 
-/// What a policy learns of accesses by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Evidence {
-    /// It looks at none.
-    Nothing,
-    /// Hint faults, which it asks for by [`Action::Scan`].
-    HintFaults,
-    /// Samples, and mappings as they come ([`Event::Mapped`]).
-    Samples,
-    /// Accessed bits of all pages, which it asks for by [`Action::ReadAccessed`] and takes in by
-    /// [`Policy::accessed`].
-    AccessedBits,
+/// Whose hint-fault scanner arms pages, and how it goes about its passes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum KernelScanner {
+    /// The kernel's, in the service of whoever runs the policy.
+    #[default]
+    InService,
+    /// The kernel's own before Linux 6.7: its work delays what comes next.
+    Pauses,
+    /// The kernel's own since: it also takes its time for mappings that it leaves out.
+    PausesForAll,
+}
+
+/// What a policy's parameters say to the machine below it and the policy itself does not look at.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MachineOptions {
+    /// Accesses for one sample, where samples are taken.
+    pub sample_period: Option<u64>,
+    /// Threads that copy one page together, where the mover lets that be chosen.
+    pub copy_threads: Option<u32>,
+    /// The scanner, where there is one.
+    pub scanner: KernelScanner,
+    /// A demoted page is armed where it arrives.
+    pub arms_demoted: bool,
 }
 
 /// What decides.
 pub trait Policy: std::fmt::Debug + Send {
     /// Its preset name.
     fn name(&self) -> &'static str;
-    /// What whoever drives it has to provide.
-    fn evidence(&self) -> Evidence {
-        Evidence::HintFaults
+    /// What its parameters say to the tracker and the mover.
+    fn machine_options(&self) -> MachineOptions {
+        MachineOptions::default()
     }
     /// Takes in one event. `now` never goes back.
     fn observe(&mut self, now: Nanos, event: &Event);
@@ -76,16 +111,27 @@ pub trait Policy: std::fmt::Debug + Send {
     fn poll_action(&mut self) -> Option<Action>;
     /// When to call [`Policy::tick`] at the latest.
     fn next_deadline(&self) -> Nanos;
-    /// Its own figures, for `terrace status`: name and value, always in the same order.
-    fn counters(&self) -> Vec<(&'static str, u64)>;
+    /// What it believes of a process; nothing where it does not say, or does not know the process.
+    fn explain(&self, _now: Nanos, _about: About) -> Option<Belief> {
+        None
+    }
+    /// Its own figures, always the same ones in the same order.
+    fn counters(&self) -> Vec<Measurement>;
 }
 
 /// Why no policy was made.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PolicyError {
-    /// No preset has that name.
-    #[error("Unknown policy '{0}'; there are: {list}", list = Preset::names())]
+    /// No preset for a real machine has that name.
+    #[error("Unknown policy '{0}'; there are: {list}", list = Preset::names_of(Preset::in_user_space))]
     Unknown(String),
+    /// A preset whose mechanism only the kernel has.
+    #[error(
+        "Policy '{0}' promotes in the hint fault, which user space cannot hold up: only the simulator has it \
+         (terrace sim --policy {0}); here there are: {list}",
+        list = Preset::names_of(Preset::in_user_space)
+    )]
+    Simulated(String),
     /// A preset that needs two tiers got one.
     #[error("Policy '{0}' needs a fast and a slow tier, and this machine has one")]
     OneTier(String),
@@ -94,7 +140,7 @@ pub enum PolicyError {
     Setting(#[from] SettingError),
 }
 
-/// Makes the policy of that name for a machine with these tiers.
+/// Makes the policy of that name for a real machine with these tiers.
 ///
 /// # Errors
 ///
@@ -115,9 +161,23 @@ pub fn with_settings(
     tiers: &Tiers,
     settings: &mut Settings,
 ) -> Result<Box<dyn Policy>, PolicyError> {
-    let preset = Preset::of(name).ok_or_else(|| PolicyError::Unknown(name.to_owned()))?;
-    if preset.evidence != Evidence::Nothing && tiers.count() < 2 {
+    let preset = on_linux(name)?;
+    if !preset.needs.is_empty() && tiers.count() < 2 {
         return Err(PolicyError::OneTier(name.to_owned()));
     }
-    Ok((preset.build)(settings, tiers)?)
+    Ok((preset.build)(settings, &Host::new(tiers.clone()))?)
+}
+
+/// The preset of that name, for a real machine.
+///
+/// # Errors
+///
+/// Where there is none, or it can be simulated only.
+pub fn on_linux(name: &str) -> Result<&'static Preset, PolicyError> {
+    let preset = Preset::named(name)?;
+    if preset.in_user_space() {
+        Ok(preset)
+    } else {
+        Err(PolicyError::Simulated(name.to_owned()))
+    }
 }

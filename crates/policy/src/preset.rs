@@ -7,23 +7,55 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use terrace_core::Figure;
 use terrace_core::NodeId;
 use terrace_core::NodeInfo;
 use terrace_core::TierId;
 use terrace_core::Tiers;
 
-use crate::Evidence;
+use crate::Capabilities;
 use crate::Policy;
+use crate::PolicyError;
+use crate::kernel::KernelView;
 use crate::presets;
 use crate::settings::Parameter;
 use crate::settings::SettingError;
 use crate::settings::Settings;
 
+/// What a policy is made for.
+#[derive(Debug, Clone)]
+pub struct Host {
+    /// The machine's tiers.
+    pub tiers: Tiers,
+    /// What its kernel knows, for policies that stand for the kernel's own.
+    pub kernel: KernelView,
+}
+
+impl Host {
+    /// A machine with these tiers, of whose kernel nothing is known.
+    #[must_use]
+    pub fn new(tiers: Tiers) -> Self {
+        Self {
+            tiers,
+            kernel: KernelView::default(),
+        }
+    }
+}
+
 /// Makes a policy for a machine, of parameters as they were written.
-pub type Build = fn(&mut Settings, &Tiers) -> Result<Box<dyn Policy>, SettingError>;
+pub type Build = fn(&mut Settings, &Host) -> Result<Box<dyn Policy>, SettingError>;
 
 /// Parameters and their values on a machine whose times are longer by this factor.
 pub type Dilated = fn(f64) -> Vec<(&'static str, String)>;
+
+/// A colour in charts, as CSS writes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Colour {
+    /// On a light page.
+    pub light: &'static str,
+    /// On a dark page.
+    pub dark: &'static str,
+}
 
 /// A policy that can be asked for by its name.
 #[derive(Debug)]
@@ -34,14 +66,14 @@ pub struct Preset {
     pub title: &'static str,
     /// Where it was published.
     pub paper: Option<&'static str>,
-    /// What it decides by.
-    pub evidence: Evidence,
-    /// Whether its mechanism needs the agent in the program.
-    pub agent: bool,
-    /// Whether writers of a page that the agent copies wait for its commit, instead of aborting it.
-    pub writers_wait: bool,
+    /// What it does not work without.
+    pub needs: Capabilities,
+    /// What it takes where it is there.
+    pub uses: Capabilities,
     /// Whether it puts programs with a priority before others.
     pub priorities: bool,
+    /// Its line in charts.
+    pub colour: Colour,
     /// What each parameter does, in a sentence, in the order in which `build` asks for them.
     pub help: &'static [(&'static str, &'static str)],
     /// Parameters that follow the machine's times, as they are where all of those are longer by a factor.
@@ -56,7 +88,16 @@ pub static PRESETS: &[&Preset] = &[
     &presets::nomad::PRESET,
     &presets::hemem::PRESET,
     &presets::adaptive::PRESET,
+    &presets::linux_nb::PRESET,
+    &presets::kernel_tiering::PRESET,
+    &presets::tpp::PRESET,
 ];
+
+/// The one that is taken where none is asked for.
+pub static DEFAULT: &Preset = &presets::adaptive::PRESET;
+
+/// The one that moves nothing: what all are compared with.
+pub static UNMANAGED: &Preset = &presets::none::PRESET;
 
 /// A parameter as a preset lists it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -75,18 +116,71 @@ impl Preset {
         PRESETS.iter().find(|preset| preset.name == name).copied()
     }
 
+    /// As [`Self::of`], for who was asked for it.
+    ///
+    /// # Errors
+    ///
+    /// Where there is none.
+    pub fn named(name: &str) -> Result<&'static Self, PolicyError> {
+        Self::of(name).ok_or_else(|| PolicyError::Unknown(name.to_owned()))
+    }
+
+    /// What it takes.
+    #[must_use]
+    pub const fn takes(&self) -> Capabilities {
+        self.needs.union(self.uses)
+    }
+
+    /// Whether its mechanism is in the program's process.
+    #[must_use]
+    pub const fn is_in_process(&self) -> bool {
+        self.takes().intersects(Capabilities::IN_PROCESS)
+    }
+
     /// All names, as a message lists them.
     #[must_use]
     pub fn names() -> String {
-        let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+        Self::names_of(|_| true)
+    }
+
+    /// The names of those of which something holds, as a message lists them.
+    #[must_use]
+    pub fn names_of(holds: impl Fn(&Self) -> bool) -> String {
+        let those = PRESETS.iter().filter(|preset| holds(preset));
+        let names: Vec<&str> = those.map(|preset| preset.name).collect();
         names.join(", ")
+    }
+
+    /// Whether it can manage programs of a real machine; else it is simulated only.
+    #[must_use]
+    pub fn in_user_space(&self) -> bool {
+        !self.needs.contains(Capabilities::PROMOTION_IN_FAULT)
+    }
+
+    /// Whether it decides by samples of a PMU.
+    #[must_use]
+    pub fn samples(&self) -> bool {
+        self.needs.contains(Capabilities::SAMPLES)
+    }
+
+    /// What its policy tells of itself: name, unit and sentence of each.
+    #[must_use]
+    pub fn figures(&self) -> Vec<&'static Figure> {
+        let mut settings = Settings::new(self.name, BTreeMap::new());
+        let made = (self.build)(&mut settings, &Host::new(two_tiers()));
+        let policy = made.expect("defaults are values that can be");
+        policy
+            .counters()
+            .iter()
+            .map(|(figure, _)| *figure)
+            .collect()
     }
 
     /// Its parameters: those that making it asks for.
     #[must_use]
     pub fn parameters(&self) -> Vec<Listed> {
         let mut settings = Settings::new(self.name, BTreeMap::new());
-        let made = (self.build)(&mut settings, &two_tiers());
+        let made = (self.build)(&mut settings, &Host::new(two_tiers()));
         debug_assert!(made.is_ok(), "defaults are values that can be");
         let sentence = |name: &str| {
             let help = self.help.iter().find(|(of, _)| *of == name);
@@ -136,21 +230,22 @@ mod tests {
                 }
                 let given = BTreeMap::from([((*name).to_owned(), default.clone())]);
                 let mut settings = Settings::new(preset.name, given);
-                let made = (preset.build)(&mut settings, &two_tiers());
+                let made = (preset.build)(&mut settings, &Host::new(two_tiers()));
                 assert!(made.is_ok(), "{} {name}={default}: {made:?}", preset.name);
                 assert_eq!(settings.finish(), Ok(()));
             }
             let dilated = (preset.dilated)(1000.0).into_iter();
             let dilated = dilated.map(|(name, value)| (name.to_owned(), value));
             let mut settings = Settings::new(preset.name, dilated.collect());
-            (preset.build)(&mut settings, &two_tiers()).expect("made for a slower machine");
+            (preset.build)(&mut settings, &Host::new(two_tiers()))
+                .expect("made for a slower machine");
             assert_eq!(settings.finish(), Ok(()), "{}", preset.name);
             let given = BTreeMap::from([("no_such".to_owned(), "1".to_owned())]);
             let mut settings = Settings::new(preset.name, given);
-            let made = (preset.build)(&mut settings, &two_tiers()).expect("made");
+            let made = (preset.build)(&mut settings, &Host::new(two_tiers())).expect("made");
             assert!(settings.finish().is_err());
             assert_eq!(made.name(), preset.name);
-            assert_eq!(made.evidence(), preset.evidence);
+            assert!(!preset.needs.intersects(preset.uses), "{}", preset.name);
         }
     }
 
@@ -160,6 +255,8 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), PRESETS.len());
+        assert!(PRESETS.iter().any(|one| std::ptr::eq(*one, DEFAULT)));
+        assert!(PRESETS.iter().any(|one| std::ptr::eq(*one, UNMANAGED)));
         assert!(Preset::of("nimad").is_none());
     }
 }

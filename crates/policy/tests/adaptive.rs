@@ -28,6 +28,7 @@ use terrace_policy::Event;
 use terrace_policy::Migration;
 use terrace_policy::Policy;
 use terrace_policy::Verdict;
+use terrace_policy::belief::ClassBelief;
 use terrace_policy::presets::adaptive::Adaptive;
 use terrace_policy::presets::adaptive::Params;
 
@@ -67,6 +68,38 @@ fn a_hot_eighth_is_found_within_three_passes_and_stays() {
     }
     let found = fast_of(&machine, from);
     assert!(found > EIGHTH * 99 / 100, "{found} of {EIGHTH}");
+}
+
+/// What it says of itself is what it does: where pages are, what they are worth, why it moves or rests.
+#[test]
+fn it_says_what_it_believes() {
+    let mut machine = Machine::new(PAGES, QUARTER);
+    let from = PAGES / 2;
+    for _ in 0..20 {
+        machine.pass(hot(from));
+    }
+    let (hot_page, cold_page) = (Addr(from as u64 * PAGE), Addr(0));
+    let about = |page| machine.explain(page).expect("it knows the process");
+    let belief = about(None);
+    let pages = |of: fn(&ClassBelief) -> u64| belief.classes.iter().map(of).sum::<u64>();
+    let fast = machine.fast.iter().filter(|fast| **fast).count() as u64;
+    assert_eq!(pages(|one| one.fast_pages), fast);
+    assert_eq!(pages(|one| one.slow_pages), PAGES as u64 - fast);
+    let rates: Vec<f64> = belief.classes.iter().map(|one| one.rate).collect();
+    assert!(
+        rates.is_sorted_by(|a, b| a > b),
+        "the hottest first: {rates:?}"
+    );
+    assert!(belief.plan.best_slow_ns.is_some() && belief.plan.least_fast_ns.is_some());
+    let page = |addr| about(Some(addr)).page.expect("it knows the page");
+    let (hot, cold) = (page(hot_page), page(cold_page));
+    assert!(
+        hot.fast && hot.rate > cold.rate && hot.value_ns > cold.value_ns,
+        "{hot:?} {cold:?}"
+    );
+    assert_eq!((hot.address, hot.bytes), (hot_page.0, 4096));
+    let beyond = Addr(2 * PAGES as u64 * PAGE);
+    assert!(about(Some(beyond)).page.is_none(), "not its memory");
 }
 
 /// Moves a pass, of those after the first ten.
@@ -315,6 +348,6 @@ proptest! {
         }
         let distinct: BTreeSet<PageRef> = watch.under_way.iter().map(|(page, _)| *page).collect();
         prop_assert_eq!(distinct.len(), watch.under_way.len());
-        prop_assert!(watch.policy.counters().iter().any(|(name, _)| *name == "passes"));
+        prop_assert!(watch.policy.counters().iter().any(|(figure, _)| figure.name == "passes"));
     }
 }

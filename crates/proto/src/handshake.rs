@@ -4,7 +4,7 @@
 use thiserror::Error;
 
 /// Both sides must speak the same version; a supervisor refuses any other.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 4;
 /// Size of [`Hello`] on the wire.
 pub const HELLO_BYTES: usize = 48;
 /// Size of [`Welcome`] on the wire.
@@ -18,6 +18,8 @@ pub mod features {
     pub const TRANSACTIONS: u64 = 1;
     /// The kernel reports forks (needs `CAP_SYS_PTRACE`); else `pthread_atfork` quiesces.
     pub const EVENT_FORK: u64 = 1 << 1;
+    /// Writes to protected pages wait for nobody (`UFFD_FEATURE_WP_ASYNC`), so pages can have shadows.
+    pub const SHADOWS: u64 = 1 << 2;
 }
 
 /// Why a peer's first message was refused.
@@ -106,12 +108,35 @@ pub enum Commit {
     /// Before the commit, while the page stays accessible; a write aborts (Nomad 3.1).
     #[default]
     Transaction,
-    /// Base pages in the commit: the page waits for its copy, and nothing aborts. Huge pages as in
-    /// `Transaction`.
+    /// By the kernel's own migration, for which everybody waits, the kernel included; a shadow is copied
+    /// afterwards, while the page stays accessible.
     Copy,
-    /// As `Copy`, and nobody who writes to a huge page while it is copied aborts it: the write waits
-    /// for the commit (HeMem 3.4).
+    /// Base pages as in `Copy`, without shadows. Nobody who writes to a huge page while it is copied aborts
+    /// it: the write waits for the commit (HeMem 3.4).
     Wait,
+}
+
+impl Commit {
+    /// Each by its name on command lines.
+    const NAMED: [(&str, Self); 3] = [
+        ("copy", Self::Copy),
+        ("transaction", Self::Transaction),
+        ("wait", Self::Wait),
+    ];
+
+    /// The one of that name: copy, transaction, wait.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let found = Self::NAMED.iter().find(|(known, _)| *known == name);
+        found.map(|(_, commit)| *commit)
+    }
+
+    /// Its name on command lines.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        let found = Self::NAMED.iter().find(|(_, known)| *known == self);
+        found.map_or("", |(name, _)| name)
+    }
 }
 
 impl Welcome {
@@ -181,7 +206,41 @@ fn u64_at(wire: &[u8], at: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        /// First messages that are right but for a byte, or not at all.
+        #[test]
+        fn fuzz_handshakes(
+            mut wire in any::<[u8; HELLO_BYTES]>(),
+            right in 0_u8..8,
+            at in 0_usize..HELLO_BYTES,
+            with in any::<u8>(),
+        ) {
+            if right > 0 {
+                wire[0..8].copy_from_slice(&MAGIC.to_ne_bytes());
+                wire[8..12].copy_from_slice(&PROTOCOL_VERSION.to_ne_bytes());
+            }
+            if right == 1 {
+                wire[at] = with;
+            }
+            let valid = u64_at(&wire, 0) == MAGIC && u32_at(&wire, 8) == PROTOCOL_VERSION;
+            let hello = Hello::decode(&wire);
+            prop_assert_eq!(hello.is_ok(), valid);
+            if let Ok(hello) = hello {
+                prop_assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
+            }
+            let mut short = [0; WELCOME_BYTES];
+            short.copy_from_slice(&wire[..WELCOME_BYTES]);
+            let welcome = Welcome::decode(&short);
+            prop_assert_eq!(welcome.is_ok(), valid);
+            if let Ok(welcome) = welcome {
+                prop_assert_eq!(Welcome::decode(&welcome.encode()), Ok(welcome));
+            }
+        }
+    }
 
     #[test]
     fn hello_survives_the_wire_and_strangers_are_refused() {

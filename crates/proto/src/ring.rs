@@ -71,33 +71,47 @@ impl<'a> Ring<'a> {
     /// Producer: appends a record. `false`, and counted, where the ring is full.
     #[must_use]
     pub fn push(&self, record: &Words) -> bool {
-        let tail = self.words[TAIL].load(Ordering::Relaxed);
+        let mut tail = self.words[TAIL].load(Ordering::Relaxed);
+        self.push_at(&mut tail, record)
+    }
+
+    /// As [`Self::push`], by a position that the producer keeps: the shared one is told and not believed.
+    #[must_use]
+    pub fn push_at(&self, tail: &mut u64, record: &Words) -> bool {
         let head = self.words[HEAD].load(Ordering::Acquire);
         if tail.wrapping_sub(head) >= self.capacity {
             self.words[DROPPED].fetch_add(1, Ordering::Relaxed);
             return false;
         }
-        for (slot, word) in self.slot(tail).iter().zip(record) {
+        for (slot, word) in self.slot(*tail).iter().zip(record) {
             slot.store(*word, Ordering::Relaxed);
         }
-        self.words[TAIL].store(tail.wrapping_add(1), Ordering::Release);
+        *tail = tail.wrapping_add(1);
+        self.words[TAIL].store(*tail, Ordering::Release);
         true
     }
 
     /// Consumer: takes the oldest record.
     #[must_use]
     pub fn pop(&self) -> Option<Words> {
-        let head = self.words[HEAD].load(Ordering::Relaxed);
+        let mut head = self.words[HEAD].load(Ordering::Relaxed);
+        self.pop_at(&mut head)
+    }
+
+    /// As [`Self::pop`], by a position that the consumer keeps: the shared one is told and not believed.
+    #[must_use]
+    pub fn pop_at(&self, head: &mut u64) -> Option<Words> {
         let tail = self.words[TAIL].load(Ordering::Acquire);
-        let waiting = tail.wrapping_sub(head);
+        let waiting = tail.wrapping_sub(*head);
         if waiting == 0 || waiting > self.capacity {
             return None;
         }
         let mut record = [0; RECORD_WORDS];
-        for (word, slot) in record.iter_mut().zip(self.slot(head)) {
+        for (word, slot) in record.iter_mut().zip(self.slot(*head)) {
             *word = slot.load(Ordering::Relaxed);
         }
-        self.words[HEAD].store(head.wrapping_add(1), Ordering::Release);
+        *head = head.wrapping_add(1);
+        self.words[HEAD].store(*head, Ordering::Release);
         Some(record)
     }
 
@@ -136,6 +150,21 @@ mod tests {
         memory[TAIL].store(1 << 50, Ordering::Relaxed);
         assert_eq!(ring.pop(), None);
         assert!(!ring.push(&[1; RECORD_WORDS]));
+    }
+
+    #[test]
+    fn who_keeps_its_position_does_not_believe_the_shared_one() {
+        let memory = memory(4);
+        let ring = Ring::new(&memory).expect("four records fit");
+        let (mut head, mut tail) = (0, 0);
+        assert!(ring.push_at(&mut tail, &[1; RECORD_WORDS]));
+        assert_eq!(ring.pop_at(&mut head), Some([1; RECORD_WORDS]));
+        memory[HEAD].store(0, Ordering::Relaxed);
+        assert_eq!(ring.pop_at(&mut head), None, "it was taken");
+        memory[TAIL].store(3, Ordering::Relaxed);
+        assert!(ring.push_at(&mut tail, &[2; RECORD_WORDS]));
+        assert_eq!(ring.pop_at(&mut head), Some([2; RECORD_WORDS]));
+        assert_eq!((head, tail), (2, 2));
     }
 
     #[test]
@@ -184,6 +213,41 @@ mod tests {
                     prop_assert_eq!(ring.pop(), model.pop_front());
                 }
                 prop_assert_eq!(ring.len(), model.len() as u64);
+            }
+        }
+
+        /// A peer that writes what it likes, positions included: nothing is read or written outside, and who keeps
+        /// its position takes no more than fits in a turn and pushes where it is.
+        #[test]
+        fn fuzz_rings(
+            capacity in 1_usize..6,
+            steps in prop::collection::vec((0_u8..4, 0_usize..48, prop_oneof![any::<u64>(), 0_u64..9]), 0..12),
+        ) {
+            let memory = memory(capacity);
+            let ring = Ring::new(&memory).expect("at least one record fits");
+            let (mut head, mut tail) = (0, 0);
+            for (what, at, value) in steps {
+                match what {
+                    0 => memory[at % memory.len()].store(value, Ordering::Relaxed),
+                    1 => {
+                        let before = tail;
+                        let pushed = ring.push_at(&mut tail, &[value; RECORD_WORDS]);
+                        prop_assert_eq!(tail, before + u64::from(pushed));
+                    }
+                    2 => {
+                        let before = head;
+                        let mut taken = 0;
+                        while taken <= capacity && ring.pop_at(&mut head).is_some() {
+                            taken += 1;
+                        }
+                        prop_assert!(taken <= capacity);
+                        prop_assert_eq!(head, before + taken as u64);
+                    }
+                    _ => {
+                        let _ = (ring.push(&[value; RECORD_WORDS]), ring.pop());
+                        prop_assert!(ring.len() <= ring.capacity());
+                    }
+                }
             }
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The control socket: one JSON object a line, asked and answered.
+//! The control socket: one JSON object a line, asked and answered (`terrace_api` has the words).
 //!
 //! Each supervisor has a socket `<pid>.sock` in the run directory ([`run_dir`]); `terrace status`
 //! asks all it finds there. A socket whose supervisor is gone refuses the connection and is removed.
@@ -26,42 +26,18 @@ use std::sync::mpsc::Receiver;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde::Serialize;
+use terrace_api::Answer;
+use terrace_api::Request;
+use terrace_api::Status;
+use terrace_api::Why;
+use terrace_api::WhyQuestion;
 use terrace_sys::eventfd::EventFd;
 use thiserror::Error;
-
-use crate::report::Status;
 
 /// Questions that wait at most.
 const WAITING: usize = 64;
 /// Bytes of a question at most.
 const LONGEST: u64 = 4096;
-
-/// What can be asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Request {
-    /// Its figures.
-    Status,
-    /// Stop acting.
-    Pause,
-    /// Act again.
-    Resume,
-    /// Manage a program of the group.
-    Join(Join),
-}
-
-/// A member of a group says who it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Join {
-    /// The `terrace run` that runs the program. What descends from it belongs to the group.
-    pub member: u32,
-    /// 0 is no priority.
-    pub priority: u32,
-    /// The program, once it runs.
-    pub program: Option<u32>,
-}
 
 /// Why a supervisor could not be asked.
 #[derive(Debug, Error)]
@@ -81,6 +57,14 @@ pub enum ControlError {
         .0.display()
     )]
     Directory(PathBuf),
+    /// The supervisor does not know the request.
+    #[error("Control socket {} refuses the request: {why}", .path.display())]
+    Refused {
+        /// Which.
+        path: PathBuf,
+        /// What it said.
+        why: String,
+    },
     /// The answer made no sense.
     #[error("Control socket {} gave an answer this version does not know", .path.display())]
     Answer {
@@ -215,11 +199,11 @@ fn hear(stream: UnixStream) -> Option<Question> {
     BufReader::new((&stream).take(LONGEST))
         .read_line(&mut line)
         .ok()?;
-    match serde_json::from_str(&line) {
+    match Request::read(&line) {
         Ok(request) => Some(Question { request, stream }),
         Err(error) => {
-            let reply = serde_json::json!({ "error": error.to_string() });
-            let _ = (&stream).write_all(format!("{reply}\n").as_bytes());
+            let reply = Answer::Error(error.to_string()).line();
+            let _ = (&stream).write_all(reply.as_bytes());
             None
         }
     }
@@ -235,9 +219,8 @@ pub struct Question {
 
 impl Question {
     /// Answers. A client that has gone is no error.
-    pub fn answer(mut self, status: &Status) {
-        let reply = serde_json::to_string(status).unwrap_or_default();
-        let _ = self.stream.write_all(format!("{reply}\n").as_bytes());
+    pub fn answer(mut self, answer: &Answer) {
+        let _ = self.stream.write_all(answer.line().as_bytes());
     }
 }
 
@@ -271,12 +254,43 @@ pub fn sockets(dir: &Path) -> Vec<(u32, PathBuf)> {
     found
 }
 
-/// Asks one supervisor. `None`, and the socket is removed, where it is gone.
+/// Asks one supervisor for its status, or to change it. `None`, and the socket is removed, where it is gone.
 ///
 /// # Errors
 ///
 /// Where it is there and does not answer.
 pub fn ask(path: &Path, request: Request) -> Result<Option<Status>, ControlError> {
+    match answer_to(path, request)? {
+        Some(Answer::Status(status)) => Ok(Some(*status)),
+        Some(other) => Err(unexpected(path, &other)),
+        None => Ok(None),
+    }
+}
+
+/// Asks one supervisor what its policy believes of a process. `None` where it is gone.
+///
+/// # Errors
+///
+/// As [`ask`].
+pub fn why(path: &Path, question: WhyQuestion) -> Result<Option<Why>, ControlError> {
+    match answer_to(path, Request::Why(question))? {
+        Some(Answer::Why(why)) => Ok(Some(*why)),
+        Some(other) => Err(unexpected(path, &other)),
+        None => Ok(None),
+    }
+}
+
+fn unexpected(path: &Path, answer: &Answer) -> ControlError {
+    ControlError::Refused {
+        path: path.to_owned(),
+        why: match answer {
+            Answer::Error(why) => why.clone(),
+            Answer::Status(_) | Answer::Why(_) => "it answers something else".to_owned(),
+        },
+    }
+}
+
+fn answer_to(path: &Path, request: Request) -> Result<Option<Answer>, ControlError> {
     let fail = |source| ControlError::Socket {
         path: path.to_owned(),
         source,
@@ -292,20 +306,16 @@ pub fn ask(path: &Path, request: Request) -> Result<Option<Status>, ControlError
     stream
         .set_read_timeout(Some(Duration::from_secs(10)))
         .map_err(fail)?;
-    let line = serde_json::to_string(&request).expect("a request has no map with odd keys");
-    stream
-        .write_all(format!("{line}\n").as_bytes())
-        .map_err(fail)?;
+    stream.write_all(request.line().as_bytes()).map_err(fail)?;
     let mut answer = String::new();
     BufReader::new(&stream)
         .read_line(&mut answer)
         .map_err(fail)?;
-    serde_json::from_str(&answer)
-        .map(Some)
-        .map_err(|source| ControlError::Answer {
-            path: path.to_owned(),
-            source,
-        })
+    let answer = Answer::read(&answer).map_err(|source| ControlError::Answer {
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok(Some(answer))
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ use terrace_sys::process::Stat;
 const AGENT_THREADS: [&str; 2] = ["terrace-fault", "terrace-copy"];
 /// A program's threads are looked at that often.
 const INTERVAL: Nanos = Nanos::from_secs(1);
+/// So many at most. The agent's are among the first, as it starts before the program does.
+const TASKS_MAX: usize = 128;
 
 /// Of this process, all threads.
 #[must_use]
@@ -28,6 +30,7 @@ pub fn agent(pid: Pid) -> Nanos {
     };
     let spent: u64 = tasks
         .flatten()
+        .take(TASKS_MAX)
         .filter_map(|task| fs::read_to_string(task.path().join("stat")).ok())
         .filter_map(|line| Stat::parse(&line))
         .filter(|stat| AGENT_THREADS.contains(&stat.comm.as_str()))
@@ -49,7 +52,17 @@ impl Agents {
     pub fn look(&mut self, now: Nanos, pids: impl Iterator<Item = Pid>) {
         if now >= self.due {
             self.due = now + INTERVAL;
-            pids.for_each(|pid| self.note(pid, agent(pid)));
+            let before = std::mem::take(&mut self.last);
+            for pid in pids {
+                if let Some(spent) = before.get(&pid) {
+                    self.last.insert(pid, *spent);
+                }
+                self.note(pid, agent(pid));
+            }
+            let gone = before
+                .iter()
+                .filter(|(pid, _)| !self.last.contains_key(pid));
+            self.ended = gone.fold(self.ended, |sum, (_, spent)| sum + *spent);
         }
     }
 

@@ -28,26 +28,32 @@ use anyhow::Context;
 use anyhow::bail;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
+use rustix::event::Timespec;
 use rustix::fs::FlockOperation;
+use terrace_api::Join;
+use terrace_api::Request;
+use terrace_api::Status;
 use terrace_core::Nanos;
 use terrace_core::Pid;
-use terrace_sys::process::PidFd;
 use terrace_sys::process::Stat;
 use terrace_sys::process::lineage;
 
 use crate::control;
-use crate::control::Join;
-use crate::control::Request;
+use crate::family::Family;
 use crate::links::AgentSocket;
 use crate::program;
 use crate::program::End;
-use crate::report::Status;
 use crate::signals::Signals;
 
 /// How long the supervisor waits for its first member, and a member for its supervisor.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often the members are looked at.
 const LOOK: Nanos = Nanos::from_millis(200);
+/// A member looks so often who of its program's descendants has ended, if nothing tells of it.
+const LOOK_AGAIN: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
 
 /// The members of a group, as their supervisor knows them.
 #[derive(Debug)]
@@ -184,6 +190,17 @@ fn ask(dir: &Path, name: &str, request: Request) -> anyhow::Result<Option<Status
     Ok(control::ask(&path, request)?)
 }
 
+/// How a program is a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Membership {
+    /// Above 0: all of its memory shall be fast.
+    pub priority: u32,
+    /// It gets the agent.
+    pub agent: bool,
+    /// What descends from it is managed, too.
+    pub follow: bool,
+}
+
 /// Runs a program as member of the group whose supervisor is `supervisor`. Gives how it ended and the
 /// group's last figures.
 ///
@@ -193,46 +210,46 @@ fn ask(dir: &Path, name: &str, request: Request) -> anyhow::Result<Option<Status
 pub fn run_member(
     name: &str,
     supervisor: &Status,
-    join: (u32, bool),
+    join: Membership,
     argv: &[OsString],
 ) -> anyhow::Result<(End, Option<Status>)> {
-    let (priority, agent) = join;
+    let Membership {
+        priority,
+        agent,
+        follow,
+    } = join;
     let dir = control::run_dir();
-    let mut signals = Signals::register().context("Cannot watch signals")?;
+    let mut signals = Signals::register(false).context("Cannot watch signals")?;
     let library = program::find_agent(None)?;
     let socket = AgentSocket::path_of(&dir, supervisor.supervisor_pid);
     let preload = agent.then_some((library.as_path(), socket.as_path()));
-    let mut child = program::start(argv, preload)?;
-    let process = PidFd::open(Pid(child.id())).context("Cannot watch the program")?;
+    let mut family = Family::start(argv, preload, follow)?;
     let me = Request::Join(Join {
         member: std::process::id(),
         priority,
-        program: Some(child.id()),
+        program: Some(family.pid().0),
     });
     // Without its supervisor the program runs on as it is.
     if let Err(error) = ask(&dir, name, me) {
         tracing::warn!("Group '{name}': {error:#}");
     }
-    loop {
-        let mut fds = [
-            PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
-        ];
-        match rustix::event::poll(&mut fds, None) {
+    let end = loop {
+        let mut fds = vec![PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
+        let ends = family.fd();
+        fds.extend(ends.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        match rustix::event::poll(&mut fds, Some(&LOOK_AGAIN)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error).context("Cannot wait for the program"),
         }
-        let [ended, signalled] = fds.map(|fd| !fd.revents().is_empty());
-        if signalled {
-            signals.pass_on(&process);
+        drop(fds);
+        family.reap();
+        family.heed(&mut signals);
+        if let Some(end) = family.end() {
+            break end;
         }
-        if ended {
-            break;
-        }
-    }
-    let status = child.wait().context("Cannot learn how the program ended")?;
+    };
     let figures = ask(&dir, name, Request::Status).ok().flatten();
-    Ok((End::of(status), figures))
+    Ok((end, figures))
 }
 
 #[cfg(test)]

@@ -1,321 +1,241 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The engine's actions on Linux: which page goes to which mover, and what came of it.
+//! Linux under the engine: owns all that a policy's actions act on, and turns what comes in into events.
 //!
-//! A process with an agent gets transactions; what the agent cannot handle (shared, locked,
-//! read-only, file memory) and processes without one go by `move_pages`. Pages that are mapped by
-//! several processes go the ordinary way too, as in the paper (Nomad 3.3).
+//! * [`managed`]: the processes, and what is kept of each: [`movers`] with their [`orders`], [`mappings`].
+//! * [`memory`]: what is free, with [`cache_room`]. [`inventory`]: what is on the fast nodes. `latencies`: what
+//!   reads take. The trackers are [`crate::tracking`]'s.
+//! * `intake`: from a tracker's and the movers' words to events; `samples`: which node a sample is of.
 //!
-//! Each order has a number and ends exactly once, also when its process goes away.
+//! Nothing here waits. Who has a loop asks for the descriptors, and calls when there is something to read.
 
-use std::collections::BTreeMap;
+pub mod cache_room;
+mod intake;
+pub mod inventory;
+mod latencies;
+pub mod managed;
+pub mod mappings;
+pub mod memory;
+pub mod movers;
+pub mod orders;
+mod samples;
 
+use std::path::Path;
+
+use anyhow::Context;
 use terrace_core::Nanos;
 use terrace_core::PageRef;
-use terrace_core::PageSize;
 use terrace_core::Pid;
-use terrace_mover::agent::AgentLink;
-use terrace_mover::ordinary::Order;
+use terrace_core::Tiers;
 use terrace_mover::ordinary::OrdinaryMover;
+use terrace_policy::Capabilities;
 use terrace_policy::Engine;
+use terrace_policy::Event;
 use terrace_policy::Machine;
 use terrace_policy::Migration;
 use terrace_policy::Reason;
 use terrace_policy::ScanScope;
-use terrace_policy::Verdict;
-use terrace_policy::Way;
-use terrace_proto::Command;
-use terrace_proto::Commit;
-use terrace_proto::Op;
-use terrace_proto::Outcome;
+use terrace_policy::Served;
+use terrace_sys::memory_blocks::MemoryBlocks;
+use terrace_track::TrackError;
 
-use crate::cache_room::CacheRoom;
+use crate::tracking::Trackers;
+use inventory::Inventory;
+use latencies::Latencies;
+use managed::Managed;
+use mappings::Mappings;
+use memory::FreeMemory;
+use memory::largest;
+use movers::Movers;
 
-#[derive(Debug, Clone, Copy)]
-struct Outstanding {
-    page: PageRef,
-    migration: Migration,
-    way: Way,
-}
-
-/// Movers, and the orders that have not ended.
+/// See the module.
 #[derive(Debug)]
 pub struct LinuxMachine {
-    /// Connected agents.
-    pub links: BTreeMap<Pid, AgentLink>,
-    /// The mover by `move_pages`.
-    pub ordinary: OrdinaryMover,
-    /// What the policy last asked to scan; taken by the session.
-    pub scan_wanted: Option<(ScanScope, Nanos)>,
-    /// First wait and length of the passes over accessed bits that the policy last asked for; taken by the
-    /// session.
-    pub read_wanted: Option<(Nanos, Nanos)>,
-    /// Whether the policy asked for an inventory; taken by the session.
-    pub inventory_wanted: bool,
-    /// Where page cache counts as room.
-    pub cache_room: CacheRoom,
-    outstanding: BTreeMap<u64, Outstanding>,
-    reclaims: BTreeMap<u64, Pid>,
-    seq: u64,
-}
-
-/// What a mover said of an order.
-#[derive(Debug, Clone, Copy)]
-pub struct End {
-    /// The order's number.
-    pub seq: u64,
-    /// How it ended.
-    pub outcome: Outcome,
-    /// For transactions: how long the page was inaccessible, ns.
-    pub inaccessible_ns: u64,
+    /// The nodes, as the policy sees them.
+    pub tiers: Tiers,
+    /// The processes it acts on.
+    pub managed: Managed,
+    /// What is free.
+    pub memory: FreeMemory,
+    /// Where accesses are learnt from, if they are.
+    pub trackers: Trackers,
+    latencies: Option<Latencies>,
+    inventory: Inventory,
+    blocks: MemoryBlocks,
 }
 
 impl LinuxMachine {
-    /// With that mover and no agents yet.
+    /// For a policy that takes this of it, with the trackers that give their part.
+    ///
+    /// # Errors
+    ///
+    /// Where there is no thread for the mover, or the nodes' memory cannot be read.
+    pub fn open(tiers: Tiers, takes: Capabilities, trackers: Trackers) -> anyhow::Result<Self> {
+        let mover = OrdinaryMover::start().context("Cannot start the mover")?;
+        let latencies = !trackers.is_empty() && takes.contains(Capabilities::LATENCIES);
+        let mappings = takes.contains(Capabilities::MAPPINGS);
+        Ok(Self {
+            tiers,
+            managed: Managed::new(Movers::new(mover), mappings.then(Mappings::default)),
+            memory: FreeMemory::open()?,
+            trackers,
+            latencies: latencies.then(Latencies::default),
+            inventory: Inventory::default(),
+            blocks: MemoryBlocks::read(Path::new("/")),
+        })
+    }
+
+    /// Acts on a process from now on; with `follow`, its trackers tell of its children.
+    ///
+    /// # Errors
+    ///
+    /// Where one cannot track it; its pages can be moved all the same.
+    pub fn add(&mut self, pid: Pid, follow: bool) -> Result<(), TrackError> {
+        self.managed.pids.insert(pid);
+        self.trackers.add(pid, follow)
+    }
+
+    /// What changes slowly is looked at again.
+    pub fn refresh(&mut self) {
+        self.memory.refresh_watermarks();
+        let largest = largest(self.managed.pids.iter().copied());
+        self.trackers.resized(largest);
+    }
+
+    /// Tells what reads take, where the policy weighs it and it is time.
+    pub fn measure_latencies(&mut self, now: Nanos, engine: &mut Engine) {
+        if let Some(latencies) = &mut self.latencies {
+            latencies.measure(now, &self.tiers, |node, read| {
+                engine.observe(now, &Event::Latency { node, read });
+            });
+        }
+    }
+
+    /// Tells the next slice of an inventory under way.
+    pub fn take_inventory(&mut self, now: Nanos, engine: &mut Engine) {
+        let tiers = &self.tiers;
+        self.inventory.step(
+            |node| tiers.is_top(node),
+            |page, node| engine.observe(now, &Event::Resident { page, node }),
+        );
+    }
+
+    /// Whether there is more to do at once.
     #[must_use]
-    pub fn new(ordinary: OrdinaryMover) -> Self {
-        Self {
-            links: BTreeMap::new(),
-            ordinary,
-            scan_wanted: None,
-            read_wanted: None,
-            inventory_wanted: false,
-            cache_room: CacheRoom::default(),
-            outstanding: BTreeMap::new(),
-            reclaims: BTreeMap::new(),
-            seq: 0,
-        }
-    }
-
-    /// Orders that have not ended.
-    #[must_use]
-    pub fn in_flight(&self) -> usize {
-        self.outstanding.len()
-    }
-
-    fn next(&mut self) -> u64 {
-        self.seq += 1;
-        self.seq
-    }
-
-    /// Sends what was queued to the movers.
-    pub fn flush(&mut self) {
-        self.ordinary.flush();
-        for link in self.links.values_mut() {
-            link.flush();
-        }
-    }
-
-    fn send(&mut self, pid: Pid, command: &Command) -> bool {
-        self.links
-            .get_mut(&pid)
-            .is_some_and(|link| link.can_transact() && link.submit(command))
-    }
-
-    /// Whether the agent shall copy the page to its new node, or the kernel. Without a shadow a
-    /// transaction of a base page has a TLB shootdown of its own for nothing, where the kernel
-    /// takes one for all pages of a call; it has the same way for cold pages in Nomad (3.2). With
-    /// [`Commit::Wait`] the agent copies what is promoted, as writes shall wait and reads not.
-    fn agent_copies(&self, page: PageRef, migration: Migration) -> bool {
-        let commit = self.links.get(&page.pid).map(AgentLink::commit);
-        let keeps = matches!(
-            migration,
-            Migration::Promote {
-                keep_shadow: true,
-                ..
-            }
-        );
-        let promotes = matches!(migration, Migration::Promote { .. });
-        page.size != PageSize::Base4K
-            || keeps
-            || commit == Some(Commit::Transaction)
-            || commit == Some(Commit::Wait) && promotes
-    }
-
-    fn by_ordinary(&mut self, seq: u64, page: PageRef, migration: Migration) {
-        self.outstanding.insert(
-            seq,
-            Outstanding {
-                page,
-                migration,
-                way: Way::Ordinary,
-            },
-        );
-        self.ordinary.submit(Order {
-            seq,
-            page,
-            to: migration.target(),
-            in_use: matches!(migration, Migration::Promote { .. }),
-        });
-    }
-
-    /// A mover reported an end. Orders that a transaction cannot carry out go the ordinary way
-    /// first; everything else is told to the engine. Gives the page if it was moved.
-    pub fn ended(&mut self, now: Nanos, end: End, engine: &mut Engine) -> Option<PageRef> {
-        if self.reclaims.remove(&end.seq).is_some() {
-            engine.stats_mut().shadows_reclaimed += end.inaccessible_ns;
-            return None;
-        }
-        let order = self.outstanding.remove(&end.seq)?;
-        let by_transaction = order.way == Way::Transaction;
-        let refused = match end.outcome {
-            Outcome::NotManaged | Outcome::Unavailable | Outcome::Busy | Outcome::NoShadow => true,
-            // No huge page is free there: the kernel makes one or moves its parts. Or there is room in
-            // the page cache: for `move_pages` the kernel reclaims it, for the agent, which may not
-            // insist on the node, it takes memory of another.
-            Outcome::NoMemory => {
-                order.page.size == PageSize::Huge2M
-                    || self.cache_room.counts(order.migration.target())
-            }
-            _ => false,
-        };
-        if by_transaction && refused {
-            self.by_ordinary(end.seq, order.page, order.migration);
-            return None;
-        }
-        if end.outcome == Outcome::NoMemory {
-            self.cache_room.failed(now, order.migration.target());
-        }
-        // 0: it was there already.
-        if by_transaction && end.outcome.moved() && end.inaccessible_ns > 0 {
-            engine.stats_mut().inaccessible(Nanos(end.inaccessible_ns));
-        }
-        if end.outcome == Outcome::DoneShadowStale {
-            engine.stats_mut().shadows_stale += 1;
-        }
-        engine.ended(
-            now,
-            order.page,
-            order.migration,
-            verdict(order.migration, order.way, end.outcome),
-            order.way,
-        );
-        end.outcome.moved().then_some(order.page)
-    }
-
-    /// A process went away: its orders will not be answered any more.
-    pub fn forget(&mut self, now: Nanos, pid: Pid, engine: &mut Engine) {
-        self.links.remove(&pid);
-        self.reclaims.retain(|_, of| *of != pid);
-        let gone: Vec<u64> = self
-            .outstanding
-            .iter()
-            .filter(|(_, o)| o.page.pid == pid && o.way == Way::Transaction)
-            .map(|(seq, _)| *seq)
-            .collect();
-        for seq in gone {
-            let end = End {
-                seq,
-                outcome: Outcome::Gone,
-                inaccessible_ns: 0,
-            };
-            let _ = self.ended(now, end, engine);
-        }
-    }
-}
-
-fn verdict(migration: Migration, way: Way, outcome: Outcome) -> Verdict {
-    let keep = matches!(
-        migration,
-        Migration::Promote {
-            keep_shadow: true,
-            ..
-        }
-    );
-    match outcome {
-        Outcome::Done => Verdict::Moved {
-            shadow: keep && way == Way::Transaction,
-        },
-        Outcome::DoneShadowStale => Verdict::Moved { shadow: false },
-        Outcome::ShadowHit => Verdict::MovedOntoShadow,
-        Outcome::Dirtied => Verdict::Dirtied,
-        Outcome::Busy | Outcome::Failed => Verdict::Busy,
-        Outcome::NoMemory => Verdict::NoMemory,
-        Outcome::Gone | Outcome::NotManaged | Outcome::Unavailable | Outcome::NoShadow => {
-            Verdict::Lost
-        }
+    pub fn is_busy(&self) -> bool {
+        self.inventory.active()
     }
 }
 
 impl Machine for LinuxMachine {
     fn migrate(&mut self, _now: Nanos, page: PageRef, migration: Migration, _reason: Reason) {
-        let seq = self.next();
-        let copies = self.agent_copies(page, migration);
-        let (op, by_agent) = match migration {
-            Migration::Promote { to, keep_shadow } => (
-                Op::Promote {
-                    node: to,
-                    keep_shadow,
-                },
-                copies,
-            ),
-            // It may have a shadow; where it has none, the agent says so.
-            Migration::Demote { to } => (
-                Op::Demote {
-                    node: to,
-                    copy: copies,
-                },
-                true,
-            ),
-        };
-        let by_agent = by_agent
-            && self.send(
-                page.pid,
-                &Command {
-                    seq,
-                    op,
-                    addr: page.addr,
-                    size: page.size,
-                },
-            );
-        if by_agent {
-            self.outstanding.insert(
-                seq,
-                Outstanding {
-                    page,
-                    migration,
-                    way: Way::Transaction,
-                },
-            );
-        } else {
-            self.by_ordinary(seq, page, migration);
-        }
+        self.managed.movers.migrate(page, migration);
     }
 
-    fn reclaim_shadows(&mut self, _now: Nanos, bytes: u64, _reason: Reason) {
-        let pids: Vec<Pid> = self.links.keys().copied().collect();
-        let share = bytes.div_ceil(4096).div_ceil(pids.len().max(1) as u64);
-        for pid in pids {
-            let seq = self.next();
-            let page = PageRef {
-                pid,
-                addr: terrace_core::Addr(0),
-                size: PageSize::Base4K,
-            };
-            let op = Op::ReclaimShadows { count: share };
-            if self.send(
-                pid,
-                &Command {
-                    seq,
-                    op,
-                    addr: page.addr,
-                    size: page.size,
-                },
-            ) {
-                self.reclaims.insert(seq, pid);
+    fn reclaim_shadows(&mut self, _now: Nanos, bytes: u64, _reason: Reason) -> Served {
+        self.managed.movers.reclaim_shadows(bytes)
+    }
+
+    fn scan(&mut self, _now: Nanos, scope: ScanScope, period: Nanos) -> Served {
+        let largest = largest(self.managed.pids.iter().copied());
+        self.trackers.scan(scope, period, largest)
+    }
+
+    fn read_accessed(&mut self, _now: Nanos, shortest: Nanos, pass: Nanos) -> Served {
+        self.trackers.read(shortest, pass)
+    }
+
+    fn inventory(&mut self, _now: Nanos) -> Served {
+        self.inventory.start(self.managed.pids.iter().copied());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering;
+
+    use terrace_core::Measurement;
+    use terrace_core::NodeId;
+    use terrace_policy::Action;
+    use terrace_policy::Policy;
+    use terrace_policy::Refusal;
+
+    use super::*;
+
+    const NODE: NodeId = NodeId(0);
+
+    /// Asks once for all that can be refused, and counts what is.
+    #[derive(Debug, Default)]
+    struct Asker {
+        asks: Vec<Action>,
+        refused: Arc<AtomicU64>,
+    }
+
+    impl Policy for Asker {
+        fn name(&self) -> &'static str {
+            "asker"
+        }
+        fn observe(&mut self, _now: Nanos, event: &Event) {
+            if let Event::Refused { what, why } = event {
+                assert_eq!(*why, Refusal::Unserved, "{what:?}");
+                assert!(!matches!(what, Action::Inventory));
+                self.refused.fetch_add(1, Ordering::Relaxed);
             }
         }
+        fn tick(&mut self, _now: Nanos) {}
+        fn poll_action(&mut self) -> Option<Action> {
+            self.asks.pop()
+        }
+        fn next_deadline(&self) -> Nanos {
+            Nanos::MAX
+        }
+        fn counters(&self) -> Vec<Measurement> {
+            Vec::new()
+        }
     }
 
-    fn scan(&mut self, _now: Nanos, scope: ScanScope, period: Nanos) {
-        self.scan_wanted = Some((scope, period));
-    }
-
-    fn read_accessed(&mut self, _now: Nanos, shortest: Nanos, pass: Nanos) -> bool {
-        self.read_wanted = Some((shortest, pass));
-        true
-    }
-
-    fn inventory(&mut self, _now: Nanos) {
-        self.inventory_wanted = true;
+    #[test]
+    fn what_nobody_here_can_do_is_refused_and_told() {
+        let (none, trackers) = (Capabilities::empty(), Trackers::default());
+        let mut machine = LinuxMachine::open(Tiers::default(), none, trackers).expect("a machine");
+        let page = PageRef {
+            pid: Pid(std::process::id()),
+            addr: terrace_core::Addr(0),
+            size: terrace_core::PageSize::Base4K,
+        };
+        let (period, pages) = (Nanos::from_secs(1), 1);
+        let asks = vec![
+            Action::ReclaimShadows {
+                bytes: 4096,
+                reason: Reason::SlowPressure,
+            },
+            Action::Scan {
+                scope: ScanScope::All,
+                period,
+            },
+            Action::ReadAccessed {
+                shortest: period,
+                pass: period,
+            },
+            Action::Probe { node: NODE, pages },
+            Action::Look {
+                node: NODE,
+                page,
+                pages,
+            },
+            Action::FaultAgain { page },
+            Action::Inventory,
+        ];
+        let refused = Arc::new(AtomicU64::new(0));
+        let policy = Asker {
+            asks,
+            refused: Arc::clone(&refused),
+        };
+        let mut engine = Engine::new(Box::new(policy));
+        engine.pump(Nanos::ZERO, &mut machine);
+        assert_eq!(engine.stats().actions_refused, 6);
+        assert_eq!(refused.load(Ordering::Relaxed), 6);
     }
 }

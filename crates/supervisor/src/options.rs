@@ -7,11 +7,12 @@ use std::path::PathBuf;
 
 use terrace_core::Nanos;
 use terrace_core::Pid;
+use terrace_policy::DEFAULT;
+use terrace_policy::Mover;
 use terrace_policy::Settings;
+use terrace_policy::TrackerKind;
 pub use terrace_proto::Commit;
 use terrace_track::PmuConfig;
-
-use crate::tracking::Choice;
 
 /// What is managed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,9 +28,6 @@ pub enum Target {
 /// The kernel's own size of a scan (`scan_size_mb`).
 pub const SCAN_BYTES: u64 = 256 << 20;
 
-/// The preset where none is asked for.
-pub const DEFAULT_POLICY: &str = "adaptive";
-
 /// One run.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -39,8 +37,8 @@ pub struct Options {
     pub policy: String,
     /// The preset's parameters.
     pub settings: Settings,
-    /// Where accesses are learnt from, in order of preference.
-    pub trackers: Vec<Choice>,
+    /// Where accesses are learnt from: all of these together; `auto` adds what the policy needs beside them.
+    pub trackers: Vec<TrackerKind>,
     /// One sample in so many accesses; the tracker's own if not given.
     pub sample_period: Option<u64>,
     /// What sampling with the processor's PMU may take, and its events. Its period counts only where
@@ -50,8 +48,8 @@ pub struct Options {
     pub scan_bytes: u64,
     /// At most so many bytes of the fast tier; all of it if not given.
     pub fast_bytes: Option<u64>,
-    /// Preload the agent into the program.
-    pub agent: bool,
+    /// Who moves pages.
+    pub mover: Mover,
     /// Manage the program's children too.
     pub follow: bool,
     /// Start without acting, until `terrace resume`.
@@ -60,6 +58,8 @@ pub struct Options {
     pub copy_workers: u32,
     /// Pages a transaction batch may hold.
     pub batch_pages: u32,
+    /// An option that was given and that only the agent heeds.
+    pub agent_option: Option<&'static str>,
     /// When the agent copies pages, and what writers do meanwhile.
     pub commit: Commit,
     /// Threads that copy one huge page together.
@@ -80,18 +80,19 @@ impl Options {
     pub fn new(target: Target) -> Self {
         Self {
             target,
-            policy: DEFAULT_POLICY.to_owned(),
-            settings: Settings::new(DEFAULT_POLICY, BTreeMap::new()),
-            trackers: vec![Choice::Auto],
+            policy: DEFAULT.name.to_owned(),
+            settings: Settings::new(DEFAULT.name, BTreeMap::new()),
+            trackers: vec![TrackerKind::Auto],
             sample_period: None,
             pmu: PmuConfig::default(),
             scan_bytes: SCAN_BYTES,
             fast_bytes: None,
-            agent: false,
+            mover: Mover::MovePages,
             follow: true,
             paused: false,
             copy_workers: 1,
             batch_pages: 32,
+            agent_option: None,
             commit: Commit::Copy,
             copy_threads: 1,
             streaming: false,

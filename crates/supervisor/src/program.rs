@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Starting the program with the agent preloaded, and how it ended.
 
+use std::ffi::OsStr;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -12,6 +13,8 @@ use std::process::ExitStatus;
 
 use terrace_sys::inherited;
 use thiserror::Error;
+
+use crate::preload;
 
 /// File name of the agent.
 pub const AGENT_FILE: &str = "libterrace.so";
@@ -84,8 +87,10 @@ pub fn start(argv: &[OsString], agent: Option<(&Path, &Path)>) -> Result<Child, 
         .expect("the command line requires a program");
     let mut command = Command::new(name);
     command.args(args);
-    if let Some((library, socket)) = agent {
-        command.env("LD_PRELOAD", preload(library));
+    if let Some((library, socket)) = agent
+        && let Some(preload) = preload_for(name, library, socket)
+    {
+        command.env("LD_PRELOAD", preload);
         command.env(terrace_proto::SOCKET_ENV, socket);
     }
     inherited::give_back(&mut command);
@@ -98,14 +103,22 @@ pub fn start(argv: &[OsString], agent: Option<(&Path, &Path)>) -> Result<Child, 
     })
 }
 
-/// Ours first, then what the user preloads anyway.
-fn preload(library: &Path) -> OsString {
-    let mut value = library.as_os_str().to_owned();
-    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|v| !v.is_empty()) {
-        value.push(":");
-        value.push(others);
+/// What the program preloads: the agent, where both fit.
+fn preload_for(program: &OsStr, library: &Path, socket: &Path) -> Option<OsString> {
+    let shown = program.to_string_lossy();
+    if let Some(unfit) = preload::unfit(program) {
+        tracing::warn!(
+            "Program '{shown}' {}: no agent, pages go by move_pages",
+            unfit.reason()
+        );
+        return None;
     }
-    value
+    let dir = socket.parent().unwrap_or(Path::new("/tmp"));
+    let library = preload::loadable(library, dir);
+    if library.is_none() {
+        tracing::warn!("The loader cannot read the agent's path: no agent, pages go by move_pages");
+    }
+    library.map(|library| preload::value(&library))
 }
 
 /// How a program ended.

@@ -4,7 +4,8 @@
 //! Mode 2 arms pages outside the top tier, mode 3 all pages. With a promotion rate limit of 0 the
 //! kernel counts candidates and moves none (unless a fast node has more than 1 GiB or 1/16 of
 //! itself free: it promotes at once then, and we see the page as moved). All settings go back when
-//! this is dropped.
+//! this is dropped, unless another supervisor needs them still. There is one scanner: of several supervisors the
+//! one that wants most sets its pace, and each sees the hint faults of its own processes.
 //!
 //! A pass is a number of goes, each over a part of a process's memory. A thread, and a program that was
 //! spawned and not forked, keeps the time between two goes that it was created with, which is
@@ -27,26 +28,38 @@ use terrace_sys::settings::Setting;
 use terrace_sys::settings::SettingsError;
 
 /// The kernel's NUMA balancing, switched off while this lives: it would move pages by itself beside a policy
-/// that has other evidence, and pages that it has marked are seen as missing.
+/// that has other evidence, and pages that it has marked are seen as missing. A supervisor beside us that has
+/// its evidence from the scanner keeps it on.
 #[derive(Debug)]
 pub struct Quiet {
     _settings: KernelSettings,
 }
 
 impl Quiet {
-    /// Switches it off. Nothing where it is off; then it is left alone.
+    /// Switches it off, or keeps it off when another supervisor leaves. Nothing where it is off and we
+    /// may not change it.
     ///
     /// # Errors
     ///
-    /// Where another supervisor has the settings, or they cannot be changed.
+    /// Where it is on and cannot be changed.
     pub fn keep() -> Result<Option<Self>, SettingsError> {
         let text = Setting::NumaBalancing.read(Path::new("/"))?;
-        if text.is_none_or(|mode| mode == "0") {
-            return Ok(None);
-        }
-        let mut settings = KernelSettings::acquire(Path::new("/"))?;
-        if let SetOutcome::Foreign { found } = settings.set(Setting::NumaBalancing, 0)? {
-            tracing::warn!("NUMA balancing is {found} by somebody else's doing and stays so");
+        let off = text.is_none_or(|mode| mode == "0");
+        let acquired = KernelSettings::acquire(Path::new("/"));
+        let mut settings = match acquired {
+            Err(_) if off => return Ok(None),
+            acquired => acquired?,
+        };
+        match settings.set(Setting::NumaBalancing, 0) {
+            Ok(SetOutcome::Foreign { found }) => {
+                tracing::warn!("NUMA balancing is {found} by somebody else's doing and stays so");
+            }
+            Ok(SetOutcome::Shared { found }) => {
+                tracing::warn!("NUMA balancing is {found} for another supervisor and stays so");
+            }
+            Ok(SetOutcome::Done) => {}
+            Err(_) if off => return Ok(None),
+            Err(error) => return Err(error),
         }
         Ok(Some(Self {
             _settings: settings,
@@ -54,7 +67,7 @@ impl Quiet {
     }
 }
 
-/// The scanner, ours while this lives.
+/// The scanner, at our service while this lives; it serves other supervisors beside us, too.
 #[derive(Debug)]
 pub struct Scanner {
     settings: KernelSettings,
@@ -68,7 +81,7 @@ impl Scanner {
     ///
     /// # Errors
     ///
-    /// Where another supervisor has them, or they cannot be changed.
+    /// Where they cannot be changed.
     pub fn open(bytes: u64, running: bool, memory: u64) -> Result<Self, SettingsError> {
         let mut settings = KernelSettings::acquire(Path::new("/"))?;
         for restored in settings.restored_at_start() {

@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One run: waits on everything, feeds the engine, carries its actions to the movers.
+//! The event loop of one run: waits on everything for its [`Domain`], starts the program, sees its end.
 //!
-//! One thread. What it waits for: the tracker's ring, agents (connections, reports, their end), the
-//! ordinary mover, the control socket, signals, the program's end, the policy's next deadline.
-//! Whatever ends the run (the program, a signal, an error), kernel settings are put back by their
-//! guard, and agents see the socket close and go quiet. `intake` is what comes in, `answers` what is
-//! told over the control socket.
+//! One thread. What it waits for: what the domain reads of (tracker, movers, agents), agents that connect, the
+//! control socket, signals, the program's end, the domain's next deadline. Whatever ends the run (the
+//! program, a signal, an error), kernel settings are put back by their guard, and agents see the socket
+//! close and go quiet.
 
-mod answers;
-mod intake;
-mod samples;
-
-use std::collections::BTreeSet;
+use std::ops::Range;
 use std::os::fd::AsFd;
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,43 +15,32 @@ use anyhow::Context;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
+use terrace_api::Answer;
+use terrace_api::Request;
+use terrace_api::Status;
 use terrace_core::Nanos;
 use terrace_core::Pid;
-use terrace_core::Tiers;
-use terrace_mover::ordinary::OrdinaryMover;
-use terrace_policy::Engine;
-use terrace_policy::Event;
-use terrace_policy::Evidence;
 use terrace_sys::clock;
-use terrace_sys::memory_blocks::MemoryBlocks;
 use terrace_sys::process::PidFd;
 use terrace_sys::procmaps::MapsFile;
-use terrace_sys::topology::memory::MemoryReader;
 
 use crate::control;
 use crate::control::Control;
-use crate::cpu::Agents;
+use crate::domain;
+use crate::domain::Domain;
+use crate::family::Family;
 use crate::footprint;
 use crate::group::Members;
-use crate::inventory::Inventory;
-use crate::latencies::Latencies;
+use crate::host::Host;
 use crate::links::AgentSocket;
-use crate::machine::LinuxMachine;
-use crate::mappings::Mappings;
-use crate::memory::largest;
 use crate::options::Options;
 use crate::options::Target;
 use crate::program;
 use crate::program::End;
-use crate::report::Status;
 use crate::signals::Signals;
-use crate::tracking;
-use crate::tracking::Tracking;
 
-/// Reads of the tracker are this far apart, unless much waits to be read; for samples, at most.
-/// Faults carry their own times, so nothing but the age of a decision depends on it, and many at a
-/// time are cheaper: neighbours share what has to be looked up.
-const TRACK_INTERVAL: Duration = Duration::from_millis(100);
+/// Who ended is looked for so often, if nothing tells of it.
+const REAP_INTERVAL: Nanos = Nanos::from_millis(200);
 
 /// How a run ended.
 #[derive(Debug)]
@@ -68,38 +51,12 @@ pub struct Finished {
     pub status: Status,
 }
 
-/// What is in the machine.
-#[derive(Debug, Clone)]
-pub struct Setting {
-    /// Its tiers, as the policy sees them.
-    pub tiers: Tiers,
-    /// Why something does not work as asked.
-    pub limits: Vec<String>,
-    /// The slow tier is there in name only: nothing can be moved, so nothing is watched.
-    pub in_name: bool,
-}
-
 struct Session {
     options: Options,
-    setting: Setting,
-    engine: Engine,
-    machine: LinuxMachine,
-    tracking: Option<Tracking>,
-    /// The policy decides by samples, and wants to know what is mapped.
-    mappings: Option<Mappings>,
-    blocks: MemoryBlocks,
+    domain: Domain,
     socket: Option<AgentSocket>,
     control: Control,
-    members: Option<Members>,
-    memory: MemoryReader,
-    latencies: Option<Latencies>,
-    inventory: Inventory,
-    managed: BTreeSet<Pid>,
-    started: Nanos,
-    memory_due: Nanos,
-    watermarks_due: Nanos,
-    track_due: Nanos,
-    agents_cpu: Agents,
+    reap_due: Nanos,
 }
 
 /// Runs until the program ends or a signal comes.
@@ -107,108 +64,50 @@ struct Session {
 /// # Errors
 ///
 /// Where the run cannot be set up; nothing was changed then.
-pub fn run(options: Options, setting: Setting) -> anyhow::Result<Finished> {
-    let mut settings = options.settings.clone();
-    let policy = terrace_policy::with_settings(&options.policy, &setting.tiers, &mut settings)?;
-    settings.finish()?;
-    let mut signals = Signals::register().context("Cannot watch signals")?;
-    let mut session = Session::open(options, setting, policy)?;
+pub fn run(options: Options, host: Host) -> anyhow::Result<Finished> {
+    let starts = matches!(options.target, Target::Program(_));
+    let mut signals = Signals::register(starts).context("Cannot watch signals")?;
+    let mut session = Session::open(options, host)?;
     let end = session.manage(&mut signals)?;
-    session.settle();
+    session.domain.settle();
     Ok(Finished {
         end,
-        status: session.status(),
+        status: session.domain.status(),
     })
 }
 
-/// What the waiting found ready. What is not is not asked: a question to the kernel costs as much
-/// as the handling of a hint fault, and there are thousands of rounds.
-#[derive(Debug, Clone)]
+/// Whose end ends the run.
+#[derive(Debug)]
+enum Waiting {
+    /// A process that is not ours.
+    On(PidFd),
+    /// The program and what descends from it.
+    For(Family),
+}
+
+/// What the waiting found ready.
+#[derive(Debug, Clone, Default)]
 struct Ready {
     ended: bool,
     signalled: bool,
     asked: bool,
-    moved: bool,
-    tracked: bool,
     connecting: bool,
-    /// Agents that rang.
-    reporting: Vec<Pid>,
-    /// Agents that have gone.
-    leaving: Vec<Pid>,
+    domain: domain::Ready,
 }
 
 impl Session {
-    fn open(
-        options: Options,
-        mut setting: Setting,
-        policy: Box<dyn terrace_policy::Policy>,
-    ) -> anyhow::Result<Self> {
+    fn open(options: Options, host: Host) -> anyhow::Result<Self> {
         let dir = control::run_dir();
         let control = Control::open(&dir)?;
-        let wants_agent = options.agent && !matches!(options.target, Target::Running(_));
-        let socket = if wants_agent {
-            Some(AgentSocket::open(&dir).context("Cannot open the agents' socket")?)
-        } else {
-            None
-        };
-        let members = match &options.target {
-            Target::Group(name) => Some(
-                Members::open(&dir, name, clock::now())
-                    .context("Cannot give the group its name")?,
-            ),
-            _ => None,
-        };
-        let evidence = policy.evidence();
-        let mut tracking = Self::open_tracking(&options, &mut setting, evidence)?;
-        if let Some(tracking) = &mut tracking
-            && options.paused
-        {
-            tracking.pause(true);
-        }
-        let mut engine = Engine::new(policy);
-        engine.set_paused(options.paused);
-        let now = clock::now();
+        let wants_agent = host.fit.agent() && !matches!(options.target, Target::Running(_));
+        let socket = wants_agent.then(|| AgentSocket::open(&dir)).transpose();
         Ok(Self {
-            engine,
-            machine: LinuxMachine::new(OrdinaryMover::start().context("Cannot start the mover")?),
-            tracking,
-            mappings: (evidence == Evidence::Samples).then(Mappings::default),
-            blocks: MemoryBlocks::read(Path::new("/")),
-            socket,
+            socket: socket.context("Cannot open the agents' socket")?,
+            domain: Domain::open(&options, host, members(&options, &dir)?)?,
             control,
-            members,
-            memory: MemoryReader::open(Path::new("/"))?,
-            latencies: (evidence == Evidence::AccessedBits).then(Latencies::default),
-            inventory: Inventory::default(),
-            managed: BTreeSet::new(),
-            started: now,
-            memory_due: now,
-            watermarks_due: now,
-            track_due: now,
-            agents_cpu: Agents::default(),
+            reap_due: clock::now(),
             options,
-            setting,
         })
-    }
-
-    fn open_tracking(
-        options: &Options,
-        setting: &mut Setting,
-        evidence: Evidence,
-    ) -> anyhow::Result<Option<Tracking>> {
-        let list = tracking::candidates(evidence, &options.trackers).with_context(|| {
-            let name = &options.policy;
-            format!("Policy '{name}' decides by hint faults; use --tracker hint-faults or auto")
-        })?;
-        if setting.tiers.count() < 2 || setting.in_name {
-            return Ok(None);
-        }
-        let opened = tracking::open(evidence, &list, options, &setting.tiers);
-        if let Some(limit) = opened.limit {
-            (options.tell)(&limit);
-            setting.limits.push(limit);
-        }
-        Ok(opened.tracking)
     }
 
     /// Starts or adopts the program, then waits for its end.
@@ -220,17 +119,15 @@ impl Session {
                 // As ptrace(2) would ask, PTRACE_MODE_READ.
                 MapsFile::of(pid.0)
                     .with_context(|| format!("Cannot attach to process {pid}: it is not yours"))?;
-                footprint::live_in_the_slow_tier(&self.setting.tiers);
-                self.add_family(pid);
-                self.wait_loop(signals, &process)?;
-                Ok(End::Code(0))
+                footprint::live_in_the_slow_tier(self.domain.tiers());
+                self.domain.add_family(pid);
+                self.wait_loop(signals, Waiting::On(process))
             }
             Target::Group(_) => {
                 let process = PidFd::open(Pid(std::process::id()))
                     .context("Cannot watch the supervisor itself")?;
-                footprint::live_in_the_slow_tier(&self.setting.tiers);
-                self.wait_loop(signals, &process)?;
-                Ok(End::Code(0))
+                footprint::live_in_the_slow_tier(self.domain.tiers());
+                self.wait_loop(signals, Waiting::On(process))
             }
             Target::Program(argv) => {
                 let library = match &self.socket {
@@ -240,161 +137,148 @@ impl Session {
                 let agent = library
                     .as_deref()
                     .zip(self.socket.as_ref().map(AgentSocket::path));
-                let mut child = program::start(&argv, agent)?;
-                footprint::live_in_the_slow_tier(&self.setting.tiers);
-                let pid = Pid(child.id());
-                let process = PidFd::open(pid).context("Cannot watch the program")?;
-                self.add_family(pid);
-                self.wait_loop(signals, &process)?;
-                let status = child.wait().context("Cannot learn how the program ended")?;
-                Ok(End::of(status))
+                let follow = self.options.follow;
+                let family = Family::start(&argv, agent, follow)?;
+                self.domain.add(family.pid());
+                self.domain.add_new(|| family.members());
+                footprint::live_in_the_slow_tier(self.domain.tiers());
+                self.wait_loop(signals, Waiting::For(family))
             }
         }
     }
 
-    fn wait_loop(&mut self, signals: &mut Signals, process: &PidFd) -> anyhow::Result<()> {
-        let mut ready = self.wait(Nanos::ZERO, signals, process.as_fd())?;
+    fn wait_loop(&mut self, signals: &mut Signals, mut until: Waiting) -> anyhow::Result<End> {
+        let mut ready = self.wait(Nanos::ZERO, signals, &until)?;
         loop {
             let now = clock::now();
             let deadline = self.work(now, &ready);
-            ready = self.wait(deadline.since(now), signals, process.as_fd())?;
-            if self
-                .members
-                .as_mut()
-                .is_some_and(|members| members.is_over(now))
-            {
-                return Ok(());
+            ready = self.wait(deadline.since(now), signals, &until)?;
+            if self.domain.is_over(now) {
+                return Ok(End::Code(0));
             }
-            if ready.signalled {
-                match self.options.target {
-                    Target::Program(_) => signals.pass_on(process),
-                    // A program that runs anyway is let go, as is a group.
-                    Target::Running(_) | Target::Group(_) if !signals.take().is_empty() => {
-                        return Ok(());
+            match &mut until {
+                // A program that runs anyway is let go, as is a group.
+                Waiting::On(_) => {
+                    let told = ready.signalled && !signals.take().is_empty();
+                    if told || ready.ended {
+                        return Ok(End::Code(0));
                     }
-                    Target::Running(_) | Target::Group(_) => {}
                 }
-            }
-            if ready.ended {
-                return Ok(());
+                Waiting::For(family) => {
+                    if ready.signalled || ready.ended || now >= self.reap_due {
+                        self.reap_due = now + REAP_INTERVAL;
+                        let lived = family.fd().is_some();
+                        family.reap();
+                        // It may have ended before it was tracked, and nobody told of its children.
+                        if lived && family.fd().is_none() {
+                            self.domain.add_new(|| family.members());
+                        }
+                        family.heed(signals);
+                        family.stop_with_it();
+                    }
+                    if let Some(end) = family.end() {
+                        return Ok(end);
+                    }
+                }
             }
         }
     }
 
     /// One round: events in, actions out. Gives the time of the next one at the latest.
     fn work(&mut self, now: Nanos, ready: &Ready) -> Nanos {
-        self.sample_memory(now);
-        self.measure_latencies(now);
-        let samples = self.tracking.as_ref().is_some_and(Tracking::samples);
-        if samples || ready.tracked || now >= self.track_due {
-            self.track_due = now + Nanos::from(TRACK_INTERVAL);
-            self.track(now);
-        }
-        self.look_at_mappings(now);
-        if ready.moved {
-            self.machine.ordinary.silence();
-        }
-        for pid in &ready.reporting {
-            if let Some(link) = self.machine.links.get(pid) {
-                link.silence();
-            }
-        }
-        self.take_reports(now);
-        if ready.connecting {
+        self.domain.take_in(now, &ready.domain);
+        let silent = self.socket.as_ref().and_then(AgentSocket::due);
+        if ready.connecting || silent.is_some_and(|due| now >= due) {
             self.take_connections(now);
-        }
-        for pid in &ready.leaving {
-            self.drop_dead_link(now, *pid);
         }
         if ready.asked {
             self.serve();
         }
-        if self.inventory.active() {
-            let (tiers, engine) = (&self.setting.tiers, &mut self.engine);
-            self.inventory.step(
-                |node| tiers.is_top(node),
-                |page, node| engine.observe(now, &Event::Resident { page, node }),
-            );
-        }
-        let deadline = self.engine.pump(now, &mut self.machine);
-        self.machine.flush();
-        if std::mem::take(&mut self.machine.inventory_wanted) {
-            self.inventory.start(self.managed.iter().copied());
-        }
-        if let Some((scope, period)) = self.machine.scan_wanted.take()
-            && let Some(tracking) = &mut self.tracking
-        {
-            tracking.scan(scope, period, largest(self.managed.iter().copied()));
-        }
-        if let Some((shortest, pass)) = self.machine.read_wanted.take()
-            && let Some(tracking) = &mut self.tracking
-        {
-            tracking.read(shortest, pass);
-        }
-        let busy = self.inventory.active();
-        let next = deadline.min(self.memory_due).min(self.track_due);
-        if busy { now } else { next }
+        let deadline = self.domain.act(now);
+        let silent = self.socket.as_ref().and_then(AgentSocket::due);
+        silent.into_iter().fold(deadline, Nanos::min)
     }
 
-    /// After the end: what movers still say is counted, so that the books are closed.
-    fn settle(&mut self) {
+    fn take_connections(&mut self, now: Nanos) {
+        if let Some(socket) = &mut self.socket {
+            socket.take(now, |pid| self.domain.is_ours(pid));
+            for link in socket.hear(now, self.domain.terms()) {
+                self.domain.connected(now, link);
+            }
+        }
+    }
+
+    /// Answers who asks over the control socket.
+    fn serve(&mut self) {
+        while let Some(question) = self.control.next() {
+            match question.request {
+                Request::Status => {}
+                Request::Pause => self.domain.pause(true),
+                Request::Resume => self.domain.pause(false),
+                Request::Join(join) => self.domain.join(join),
+                Request::Why(about) => {
+                    question.answer(&Answer::Why(Box::new(self.domain.why(about))));
+                    continue;
+                }
+            }
+            question.answer(&Answer::Status(Box::new(self.domain.status())));
+        }
+    }
+
+    fn wait(&self, timeout: Nanos, signals: &Signals, until: &Waiting) -> anyhow::Result<Ready> {
         let now = clock::now();
-        let until = now + Nanos::from_millis(200);
-        let pids: Vec<Pid> = self.machine.links.keys().copied().collect();
-        self.take_reports(now);
-        for pid in pids {
-            self.machine.forget(now, pid, &mut self.engine);
-        }
-        self.machine.flush();
-        while self.machine.in_flight() > 0 && clock::now() < until {
-            std::thread::sleep(Duration::from_millis(1));
-            self.take_reports(clock::now());
-        }
-    }
-
-    fn wait(
-        &self,
-        timeout: Nanos,
-        signals: &Signals,
-        end: BorrowedFd<'_>,
-    ) -> anyhow::Result<Ready> {
+        let end = match until {
+            Waiting::On(process) => Some(process.as_fd()),
+            Waiting::For(family) => family.fd(),
+        };
         let mut fds = vec![
-            PollFd::from_borrowed_fd(end, PollFlags::IN),
+            match end {
+                Some(end) => PollFd::from_borrowed_fd(end, PollFlags::IN),
+                // Never ready.
+                None => PollFd::new(signals, PollFlags::empty()),
+            },
             PollFd::new(signals, PollFlags::IN),
             PollFd::new(&self.control, PollFlags::IN),
-            PollFd::from_borrowed_fd(self.machine.ordinary.fd(), PollFlags::IN),
         ];
-        let fixed = fds.len();
-        let tracker = self.tracking.as_ref().and_then(Tracking::fd);
-        fds.extend(tracker.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        let tracked = fixed..fds.len();
-        fds.extend(self.socket.as_ref().map(|s| PollFd::new(s, PollFlags::IN)));
-        let connecting = tracked.end..fds.len();
-        for link in self.machine.links.values() {
-            fds.push(PollFd::from_borrowed_fd(link.report_fd(), PollFlags::IN));
-            fds.push(PollFd::from_borrowed_fd(link.socket_fd(), PollFlags::RDHUP));
-        }
+        let connecting = extend(&mut fds, self.half_open(now));
+        let domain = extend(&mut fds, self.domain.fds(now));
         let timeout = Timespec::try_from(Duration::from(timeout)).ok();
         match rustix::event::poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error).context("Cannot wait for events"),
         }
         let hit = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        let (mut reporting, mut leaving) = (Vec::new(), Vec::new());
-        let links = fds[connecting.end..].chunks_exact(2);
-        for (pid, fds) in self.machine.links.keys().zip(links) {
-            reporting.extend(hit(&fds[0]).then_some(*pid));
-            leaving.extend(hit(&fds[1]).then_some(*pid));
-        }
         Ok(Ready {
             ended: hit(&fds[0]),
             signalled: hit(&fds[1]),
             asked: hit(&fds[2]),
-            moved: hit(&fds[3]),
-            tracked: fds[tracked].iter().any(hit),
             connecting: fds[connecting].iter().any(hit),
-            reporting,
-            leaving,
+            domain: self.domain.ready(&fds[domain]),
         })
     }
+
+    /// Connections of agents that have not introduced themselves yet.
+    fn half_open(&self, now: Nanos) -> impl Iterator<Item = PollFd<'_>> {
+        let fds = self.socket.iter().flat_map(move |socket| socket.fds(now));
+        fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+    }
+}
+
+/// Adds descriptors; gives where they are.
+fn extend<'a>(
+    fds: &mut Vec<PollFd<'a>>,
+    more: impl IntoIterator<Item = PollFd<'a>>,
+) -> Range<usize> {
+    let from = fds.len();
+    fds.extend(more);
+    from..fds.len()
+}
+
+/// Of a group: its name, and nobody in it yet.
+fn members(options: &Options, dir: &Path) -> anyhow::Result<Option<Members>> {
+    let Target::Group(name) = &options.target else {
+        return Ok(None);
+    };
+    let members = Members::open(dir, name, clock::now());
+    Ok(Some(members.context("Cannot give the group its name")?))
 }

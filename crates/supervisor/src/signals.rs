@@ -4,17 +4,22 @@
 //! What the terminal sends (Ctrl-C, Ctrl-\, its end) reaches the program itself, as both are of one process
 //! group; what the program sends to its group it knows of. What somebody else sends to the supervisor is meant
 //! for the program and goes on to it as it is. What was ignored at the start stays so, for both (`nohup`).
-//! Stopping and continuing (Ctrl-Z, `fg`) are the kernel's: they reach both.
+//!
+//! What stops a job of a shell (Ctrl-Z) stops the program alone, and the supervisor follows when it has: a shell
+//! takes the terminal back once the supervisor has stopped, and the program must not read it from then on. `fg`
+//! continues both.
 
 use std::ffi::c_int;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 
+use signal_hook::consts::SIGCHLD;
 use signal_hook::consts::SIGHUP;
 use signal_hook::consts::SIGINT;
 use signal_hook::consts::SIGQUIT;
 use signal_hook::consts::SIGTERM;
+use signal_hook::consts::SIGTSTP;
 use signal_hook::consts::SIGUSR1;
 use signal_hook::consts::SIGUSR2;
 use signal_hook::iterator::backend::SignalDelivery;
@@ -24,17 +29,29 @@ use terrace_core::Pid;
 use terrace_sys::inherited;
 use terrace_sys::process::PidFd;
 use terrace_sys::process::Signal;
-use terrace_sys::process::lineage;
 
 /// Those that end a process that does not expect them.
 const WATCHED: [c_int; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
+/// Stops a job of a shell: Ctrl-Z. SIGTTIN and SIGTTOU do too and are left to the kernel: the shell has the terminal
+/// already when they come, and a write that SIGTTOU forbids would be tried for ever by who handles that.
+pub(crate) const STOP: c_int = SIGTSTP;
+
 /// One that came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Came {
-    signal: c_int,
+    pub(crate) signal: c_int,
     /// Who sent it; nobody where it was the kernel.
-    sender: Option<Pid>,
+    pub(crate) sender: Option<Pid>,
+}
+
+impl Came {
+    /// Sends the same to the program.
+    pub(crate) fn pass_on(self, program: &PidFd) {
+        if let Some(signal) = Signal::from_named_raw(self.signal) {
+            let _ = program.signal(signal);
+        }
+    }
 }
 
 /// Signals as a readable descriptor.
@@ -50,17 +67,22 @@ impl AsFd for Signals {
 }
 
 impl Signals {
-    /// Watches what is not ignored.
-    pub(crate) fn register() -> std::io::Result<Self> {
+    /// Watches what is not ignored, and the end of children. Who has started no `program` is stopped as by default.
+    pub(crate) fn register(program: bool) -> std::io::Result<Self> {
         let (read, write) = UnixStream::pair()?;
-        let heeded = WATCHED.into_iter().filter(|s| !inherited::is_ignored(*s));
+        let heeded = WATCHED.into_iter().chain(program.then_some(STOP));
+        let heeded = heeded.filter(|s| !inherited::is_ignored(*s));
+        // If that was ignored, nobody would learn how the program ended.
+        let heeded = heeded.chain([SIGCHLD]);
         let delivery = SignalDelivery::with_pipe(read, write, WithOrigin::default(), heeded)?;
         Ok(Self { delivery })
     }
 
-    /// Those that came since.
+    /// Those that came since, but for the ends of children.
     pub(crate) fn take(&mut self) -> Vec<Came> {
-        let came = self.delivery.pending().map(|origin| {
+        let pending = self.delivery.pending();
+        let came = pending.filter(|origin| origin.signal != SIGCHLD);
+        let came = came.map(|origin| {
             let sent = matches!(origin.cause, Cause::Sent(_));
             let sender = origin.process.filter(|_| sent).map(|process| process.pid);
             Came {
@@ -70,23 +92,6 @@ impl Signals {
         });
         came.collect()
     }
-
-    /// Passes on to the program what came for it.
-    pub(crate) fn pass_on(&mut self, program: &PidFd) {
-        for came in self.take() {
-            if let Some(sender) = came.sender
-                && !descends(sender, program.pid())
-                && let Some(signal) = Signal::from_named_raw(came.signal)
-            {
-                let _ = program.signal(signal);
-            }
-        }
-    }
-}
-
-/// Whether it is the program or a descendant of it. One that has ended is taken for a stranger.
-fn descends(pid: Pid, program: Pid) -> bool {
-    lineage(pid).any(|pid| pid == program)
 }
 
 #[cfg(test)]
@@ -95,7 +100,7 @@ mod tests {
 
     #[test]
     fn who_sent_a_signal_is_known() {
-        let mut signals = Signals::register().expect("signals");
+        let mut signals = Signals::register(true).expect("signals");
         let me = Pid(std::process::id());
         let handle = PidFd::open(me).expect("myself");
         handle.signal(Signal::USR1).expect("sent");
@@ -110,6 +115,5 @@ mod tests {
         };
         assert_eq!(signals.take(), [came]);
         assert!(signals.take().is_empty());
-        assert!(descends(me, me) && !descends(Pid(1), me));
     }
 }

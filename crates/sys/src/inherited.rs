@@ -4,6 +4,7 @@
 //! The runtime ignores SIGPIPE and sets it to its default in every child, whatever it was; and it opens
 //! `/dev/null` for those of descriptors 0 to 2 that are closed. A program that is started for somebody else
 //! wants both as they were: services of systemd, for one, are started with SIGPIPE ignored.
+//! SIGCHLD may have been ignored, and has to be handled by who wants to know how a program ended.
 //! The signal mask, and what else is ignored, children inherit as it is. signal(7), execve(2).
 
 use std::os::unix::process::CommandExt;
@@ -13,6 +14,7 @@ use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering;
 
 static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+static CHILD_IGNORED: AtomicBool = AtomicBool::new(false);
 /// A bit for each descriptor.
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 const STANDARD: std::ops::Range<u8> = 0..3;
@@ -24,6 +26,7 @@ static AT_START: extern "C" fn() = at_start;
 /// Before the runtime.
 extern "C" fn at_start() {
     PIPE_IGNORED.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
+    CHILD_IGNORED.store(is_ignored(libc::SIGCHLD), Ordering::Relaxed);
     for fd in STANDARD {
         // SAFETY: asks about a descriptor, whether it is one or not.
         if unsafe { libc::fcntl(i32::from(fd), libc::F_GETFD) } < 0 {
@@ -44,15 +47,19 @@ pub fn is_ignored(signal: i32) -> bool {
 
 /// The program will be started with these as they were.
 pub fn give_back(command: &mut Command) {
-    let pipe_ignored = PIPE_IGNORED.load(Ordering::Relaxed);
+    let ignored = [
+        (libc::SIGPIPE, &PIPE_IGNORED),
+        (libc::SIGCHLD, &CHILD_IGNORED),
+    ];
+    let ignored = ignored.map(|(signal, was)| was.load(Ordering::Relaxed).then_some(signal));
     let closed = CLOSED.load(Ordering::Relaxed);
-    if !pipe_ignored && closed == 0 {
+    if ignored == [None, None] && closed == 0 {
         return;
     }
     let put_back = move || {
-        if pipe_ignored {
+        for signal in ignored.into_iter().flatten() {
             // SAFETY: async-signal-safe, and SIG_IGN is no function.
-            unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+            unsafe { libc::signal(signal, libc::SIG_IGN) };
         }
         for fd in STANDARD.filter(|fd| closed & (1 << fd) != 0) {
             // SAFETY: async-signal-safe; it is the runtime's /dev/null, in the child.

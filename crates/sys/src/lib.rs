@@ -7,13 +7,15 @@
 
 pub mod advise;
 pub mod arena;
+pub mod atomic_write;
 pub mod clock;
 pub mod eventfd;
 pub mod frames;
 pub mod inherited;
 pub mod ivshmem;
+pub mod job_control;
+pub mod lab_marker;
 pub mod latency;
-pub mod mark;
 pub mod memory_blocks;
 pub mod mempolicy;
 pub mod move_pages;
@@ -22,7 +24,8 @@ pub mod perf;
 pub mod probe;
 pub mod process;
 pub mod procmaps;
-pub mod replace;
+pub mod ringer;
+pub mod robust_list;
 pub mod self_memory;
 pub mod settings;
 pub mod shm;

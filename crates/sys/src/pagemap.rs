@@ -40,6 +40,15 @@ impl PageKind {
     }
 }
 
+/// What the file's entry says of a base page, or of its part of a huge one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageFlags {
+    /// In memory.
+    pub present: bool,
+    /// Protected by userfaultfd.
+    pub write_protected: bool,
+}
+
 /// A run of pages of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
@@ -67,13 +76,28 @@ impl Pagemap {
         File::open("/proc/thread-self/pagemap").map(|file| Self { file })
     }
 
-    /// Whether the page is write-protected by userfaultfd right now; `false` where it is gone or
-    /// the file does not say.
+    /// Whether the page is there and write-protected by userfaultfd right now.
     #[must_use]
     pub fn is_write_protected(&self, addr: u64) -> bool {
-        let mut raw = [0; 8];
-        let read = self.file.read_exact_at(&mut raw, addr >> 12 << 3);
-        read.is_ok() && u64::from_ne_bytes(raw) & (1 << 57) != 0
+        self.flags(addr, 1)
+            .iter()
+            .all(|page| page.present && page.write_protected)
+    }
+
+    /// What is said of each of so many base pages in a row; of none of them anything where the file does not
+    /// say.
+    #[must_use]
+    pub fn flags(&self, start: u64, pages: usize) -> Vec<PageFlags> {
+        let mut raw = vec![0; pages * 8];
+        let read = self.file.read_exact_at(&mut raw, start >> 12 << 3);
+        let entries = raw.as_chunks::<8>().0.iter();
+        let entries = entries.map(|entry| read.as_ref().map_or(0, |()| u64::from_ne_bytes(*entry)));
+        entries
+            .map(|entry| PageFlags {
+                present: entry & 1 << 63 != 0,
+                write_protected: entry & 1 << 57 != 0,
+            })
+            .collect()
     }
 
     /// Calls `each` with every run of pages in the range that are not empty, in order.

@@ -194,6 +194,19 @@ pub fn descendants(pid: Pid) -> Result<Vec<Pid>, ProcessError> {
     Ok(found)
 }
 
+/// Descendants whose parent ends become children of this process, until it ends (`PR_SET_CHILD_SUBREAPER`,
+/// Linux 3.4). Its children do not inherit that.
+///
+/// # Errors
+///
+/// What prctl(2) says.
+pub fn adopt_orphans() -> Result<(), ProcessError> {
+    let me = rustix::process::getpid();
+    // Any but 0 switches it on.
+    rustix::process::set_child_subreaper(Some(me))
+        .map_err(|errno| call("adopt the orphans of", Pid(std::process::id()), errno))
+}
+
 /// The process, its parent, the parent's parent: as far as they live, 64 at most.
 pub fn lineage(pid: Pid) -> impl Iterator<Item = Pid> {
     let parent = |pid: &Pid| Stat::read(*pid).ok().map(|stat| stat.parent);

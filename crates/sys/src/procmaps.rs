@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `/proc/PID/maps`: the mappings of a process.
+//! `/proc/PID/maps` and `smaps`: the mappings of a process.
 //!
 //! Kernel contract: reading the file gives all mappings in address order, one line each; the
 //! `PROCMAP_QUERY` ioctl on it (Linux 6.11) gives the one mapping that covers an address, or the
@@ -7,6 +7,8 @@
 //! A mapping may be gone by the time it is looked at.
 
 use std::fs::File;
+use std::io::BufRead;
+use std::io::BufReader;
 use std::io::Read;
 use std::io::Seek;
 use std::os::fd::AsFd;
@@ -182,6 +184,51 @@ impl MapsFile {
     }
 }
 
+/// An open smaps file: what maps does not say of a mapping. Reading it walks the page tables of all mappings before
+/// the one that is asked for.
+#[derive(Debug)]
+pub struct SmapsFile {
+    file: File,
+}
+
+impl SmapsFile {
+    /// Of this process, as its calling thread sees it.
+    ///
+    /// # Errors
+    ///
+    /// Where `/proc` is not mounted.
+    pub fn own() -> std::io::Result<Self> {
+        File::open("/proc/thread-self/smaps").map(|file| Self { file })
+    }
+
+    /// Whether the mapping that covers an address has a flag of two letters, as `wf` for one that a forked child
+    /// finds empty (proc(5), `VmFlags`); `None` where nothing is mapped there.
+    ///
+    /// # Errors
+    ///
+    /// Where the file cannot be read.
+    pub fn has_flag(&mut self, addr: Addr, flag: &str) -> std::io::Result<Option<bool>> {
+        self.file.rewind()?;
+        flag_of(BufReader::new(&self.file), addr, flag)
+    }
+}
+
+fn flag_of(text: impl BufRead, addr: Addr, flag: &str) -> std::io::Result<Option<bool>> {
+    let mut here = false;
+    for line in text.lines() {
+        let line = line?;
+        if let Some(mapping) = parse_line(&line) {
+            if mapping.range.start > addr {
+                break;
+            }
+            here = mapping.range.contains(addr);
+        } else if here && let Some(flags) = line.strip_prefix("VmFlags:") {
+            return Ok(Some(flags.split_whitespace().any(|word| word == flag)));
+        }
+    }
+    Ok(None)
+}
+
 fn decode(arg: &abi::procmap_query, name: &[u8]) -> Mapping {
     let text = name.split(|byte| *byte == 0).next().unwrap_or_default();
     let named = arg.vma_name_size > 0 || name == b"/\0";
@@ -252,6 +299,23 @@ mod tests {
         );
         assert!(!file.is_plain_anonymous());
         assert_eq!(parse_line("nonsense"), None);
+    }
+
+    #[test]
+    fn the_flags_are_those_of_the_mapping() {
+        let text = "1000-2000 rw-p 00000000 00:00 0 \nSize: 4 kB\nVmFlags: rd wr mr \n\
+            3000-5000 rw-p 00000000 00:00 0 \nSize: 8 kB\nVmFlags: rd wr wf \n";
+        let asked = |addr| flag_of(text.as_bytes(), Addr(addr), "wf").expect("text");
+        assert_eq!(asked(0x1000), Some(false));
+        assert_eq!(asked(0x2000), None);
+        assert_eq!(asked(0x4fff), Some(true));
+        assert_eq!(asked(0x5000), None);
+        let word = Box::new(1_u64);
+        let addr = Addr((&raw const *word).addr() as u64);
+        let mut own = SmapsFile::own().expect("/proc is mounted");
+        assert_eq!(own.has_flag(addr, "wf").expect("own smaps"), Some(false));
+        assert_eq!(own.has_flag(addr, "rd").expect("own smaps"), Some(true));
+        assert_eq!(*word, 1);
     }
 
     #[test]

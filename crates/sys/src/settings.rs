@@ -5,9 +5,10 @@
 //! `kernel/sched/debug.c` (the scanner's periods in debugfs, Linux 5.13; debugfs must be mounted
 //! and the kernel not locked down), `Documentation/ABI/testing/sysfs-kernel-mm-numa`. All want root.
 //!
-//! Whoever changes something holds a [`KernelSettings`]. It writes down what was there before it
-//! changes anything ([`record`]), and puts it back when it is dropped. After a crash the record is
-//! still there: the next [`KernelSettings::acquire`], or [`restore_stale`], puts things back. A
+//! Whoever changes something holds a [`KernelSettings`], of which there may be several at once. It writes down
+//! what was there before it changes anything ([`record`]), and puts it back when it is dropped, unless another one
+//! needs it still. After a crash the record is
+//! there: the next [`KernelSettings::acquire`], or [`restore_stale`], puts things back. A
 //! value that somebody else changed meanwhile is left alone and reported.
 //!
 //! All paths start at a root directory, `/` but in tests. [`scan`] has the scanner's settings as
@@ -16,6 +17,7 @@
 mod guard;
 mod record;
 mod scan;
+mod wishes;
 
 use std::fs;
 use std::io;
@@ -31,8 +33,6 @@ pub use record::RecordError;
 pub use scan::ScanMode;
 pub use scan::ScanRate;
 use thiserror::Error;
-
-use crate::process::Identity;
 
 /// A setting of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -143,16 +143,6 @@ impl Setting {
 /// Why settings cannot be changed or put back.
 #[derive(Debug, Error)]
 pub enum SettingsError {
-    /// Somebody else changes settings.
-    #[error(
-        "Kernel settings are held by {}; stop it first, \
-         or run this one without changing settings",
-        holder(*owner)
-    )]
-    Held {
-        /// Who, where that is known.
-        owner: Option<Identity>,
-    },
     /// The kernel does not have it.
     #[error(
         "The kernel has no {}; debugfs not mounted, or a kernel without NUMA balancing?",
@@ -185,11 +175,4 @@ pub enum SettingsError {
     /// What was there cannot be written down, so nothing is changed.
     #[error(transparent)]
     Record(#[from] RecordError),
-}
-
-fn holder(owner: Option<Identity>) -> String {
-    owner.map_or_else(
-        || "another Terrace process".to_owned(),
-        |owner| format!("process {} (another Terrace)", owner.pid),
-    )
 }

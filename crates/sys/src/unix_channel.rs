@@ -118,18 +118,50 @@ impl Channel {
     ///
     /// `EPIPE` where the peer is gone (no signal is raised), `EMSGSIZE` where it went in part.
     pub fn send(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        self.send_with(message, fds, SendFlags::NOSIGNAL)
+    }
+
+    fn send_with(
+        &self,
+        message: &[u8],
+        fds: &[BorrowedFd<'_>],
+        flags: SendFlags,
+    ) -> Result<(), Errno> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
             return Err(Errno::INVAL);
         }
         let pieces = [std::io::IoSlice::new(message)];
-        let sent = rustix::net::sendmsg(&self.fd, &pieces, &mut control, SendFlags::NOSIGNAL)?;
+        let sent = rustix::net::sendmsg(&self.fd, &pieces, &mut control, flags)?;
         if sent == message.len() {
             Ok(())
         } else {
             Err(Errno::MSGSIZE)
         }
+    }
+
+    /// Receives what is there, without waiting and without descriptors: 0 where nothing is.
+    ///
+    /// # Errors
+    ///
+    /// `ECONNRESET` where the peer ended early.
+    pub fn receive_now(&self, part: &mut [u8]) -> Result<usize, Errno> {
+        match rustix::net::recv(&self.fd, part, RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => Err(Errno::CONNRESET),
+            Ok((_, bytes)) => Ok(bytes),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As [`Self::send`], without waiting.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::send`], and `EAGAIN` where there is no room.
+    pub fn send_now(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        self.send_with(message, fds, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
     }
 
     /// Receives a message that fills the buffer, and the descriptors that came with it.

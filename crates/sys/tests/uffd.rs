@@ -19,6 +19,7 @@ use rustix::mm::mmap_anonymous;
 use terrace_sys::uffd::Events;
 use terrace_sys::uffd::Protected;
 use terrace_sys::uffd::Uffd;
+use terrace_sys::uffd::Writers;
 
 const LEN: usize = 4096;
 /// How long to provoke it. Without the second wake-up it takes some seconds.
@@ -28,7 +29,7 @@ const ASLEEP: Duration = Duration::from_secs(20);
 
 #[test]
 fn who_waits_is_woken_when_the_range_goes() {
-    let Ok(uffd) = Uffd::open(Events::Mappings) else {
+    let Ok(uffd) = Uffd::open(Events::Mappings, Writers::Wait) else {
         eprintln!("skipped: no userfaultfd here");
         return;
     };

@@ -13,6 +13,7 @@ use terrace_bpf::Fault;
 use terrace_bpf::HintFaults;
 use terrace_bpf::HintFaultsConfig;
 use terrace_bpf::Record;
+use terrace_core::Measurement;
 use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::PageRef;
@@ -30,6 +31,20 @@ const PAGE_SHIFT: u32 = 12;
 const INDEX_BITS: u32 = 16;
 /// Faults that are put in order at once, at most. Addresses have 57 bits, page numbers 45.
 const FAULTS_MAX: usize = 1 << INDEX_BITS;
+
+/// As on the command line.
+pub(crate) const NAME: &str = "hint-faults";
+
+terrace_core::figures! {
+    pub(crate) struct Figures {
+        /// Hint faults reported.
+        accesses: u64 as Count,
+        /// Hint faults lost for lack of buffer.
+        lost: u64 as Count,
+        /// Hint faults whose scan is not known, so without an idle time.
+        unmatched: u64 as Count,
+    }
+}
 
 /// What it may take.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -109,7 +124,7 @@ impl Faults {
 
 impl Tracker for HintFaultTracker {
     fn name(&self) -> &'static str {
-        "hint-faults"
+        NAME
     }
 
     fn add(&mut self, pid: Pid, follow: bool) -> Result<(), TrackError> {
@@ -154,6 +169,16 @@ impl Tracker for HintFaultTracker {
             lost_process_events: lost.process_events,
             ..seen
         })
+    }
+
+    fn counters(&self) -> Vec<Measurement> {
+        let stats = self.stats().unwrap_or_default();
+        Figures {
+            accesses: stats.accesses,
+            lost: stats.lost_accesses,
+            unmatched: stats.unmatched,
+        }
+        .values()
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

@@ -21,6 +21,8 @@ pub mod scan_table;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use terrace_core::Figure;
+use terrace_core::Measurement;
 use terrace_core::Pid;
 
 pub use accessed_bits::AccessedBits;
@@ -55,6 +57,14 @@ pub enum TrackError {
     #[error(transparent)]
     Emulated(#[from] emulated::EmulatedError),
 }
+
+/// Each tracker's own figures, by its name.
+pub const FIGURES: [(&str, &[Figure]); 4] = [
+    (accessed_bits::NAME, accessed_bits::Figures::FIGURES),
+    (hint_faults::NAME, hint_faults::Figures::FIGURES),
+    (pmu::NAME, pmu::Figures::FIGURES),
+    (emulated::NAME, emulated::Figures::FIGURES),
+];
 
 /// A source of events about memory accesses.
 pub trait Tracker {
@@ -94,6 +104,9 @@ pub trait Tracker {
     ///
     /// Where the source's counters cannot be read.
     fn stats(&self) -> Result<TrackStats, TrackError>;
+
+    /// Its own figures, always the same ones in the same order.
+    fn counters(&self) -> Vec<Measurement>;
 
     /// Readable when [`Tracker::poll`] would not wait, if the source has such a descriptor.
     fn fd(&self) -> Option<BorrowedFd<'_>>;

@@ -20,4 +20,4 @@ pub mod run;
 mod think;
 mod work;
 
-pub use terrace_sys::mark;
+pub use terrace_sys::lab_marker;

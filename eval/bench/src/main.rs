@@ -17,7 +17,7 @@ use terrace_bench::args::Arguments;
 use terrace_bench::fill;
 use terrace_bench::group;
 use terrace_bench::group::Group;
-use terrace_bench::mark;
+use terrace_bench::lab_marker;
 use terrace_bench::run::Options;
 use terrace_bench::run::Place;
 use terrace_bench::run::Run;
@@ -134,15 +134,15 @@ fn watched(
 ) -> anyhow::Result<Check> {
     let whole = arguments.program.is_none();
     if whole {
-        mark::start();
+        lab_marker::start();
         // The counters at the start, so that the first second has a beginning.
-        mark::mark(&to_json(&Line::Second(Second { t: 0.0, ops: 0 })));
+        lab_marker::mark(&to_json(&Line::Second(Second { t: 0.0, ops: 0 })));
     }
     let mut printed = Ok(());
     let check = visit(&mut |line| {
         match line {
-            Line::Second(_) if whole => mark::mark(&to_json(line)),
-            Line::Total(_) if whole => mark::stop(),
+            Line::Second(_) if whole => lab_marker::mark(&to_json(line)),
+            Line::Total(_) if whole => lab_marker::stop(),
             _ => {}
         }
         if printed.is_ok() {

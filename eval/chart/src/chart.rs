@@ -8,10 +8,18 @@
 use plotters::prelude::*;
 use thiserror::Error;
 
+use crate::escape;
+
 /// Why a chart was not drawn.
 #[derive(Debug, Error)]
 #[error("Cannot draw a chart: {0}")]
 pub struct ChartError(String);
+
+impl ChartError {
+    pub(crate) fn of(error: &dyn std::error::Error) -> Self {
+        Self(error.to_string())
+    }
+}
 
 /// Width and height, the left margin for numbers, and the size of text, in CSS pixels.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +46,16 @@ pub const FORMATS: [Format; 2] = [
     },
 ];
 
+impl Format {
+    pub(crate) const fn width(self) -> u32 {
+        self.size.0
+    }
+
+    pub(crate) const fn text(self) -> u32 {
+        self.text
+    }
+}
+
 /// What a chart shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quantity {
@@ -56,36 +74,18 @@ pub struct Line<'a> {
     pub points: Vec<(f64, f64)>,
 }
 
-/// What has a colour of its own in the style.
-pub(crate) const NAMES: [&str; 12] = [
-    "none",
-    "kernel",
-    "adaptive",
-    "nomad",
-    "hemem",
-    "oracle",
-    "random",
-    "autonuma",
-    "kernel-tiering",
-    "tpp",
-    "memory-mode",
-    "other",
-];
-
 /// Stand-ins for colours of text and grid; lines have (1, 3, index).
-const INK: RGBColor = RGBColor(1, 2, 1);
+pub(crate) const INK: RGBColor = RGBColor(1, 2, 1);
 const GRID: RGBColor = RGBColor(1, 2, 2);
 
-/// The CSS variable with the colour of a system.
-pub(crate) fn variable(name: &str) -> String {
-    let name = if NAMES.contains(&name) { name } else { "other" };
-    format!("--{name}")
+/// The stand-in of the line or bar with that index.
+pub(crate) fn line_colour(index: usize) -> Result<RGBColor, std::num::TryFromIntError> {
+    Ok(RGBColor(1, 3, u8::try_from(index)?))
 }
 
-fn colour(name: &str) -> RGBColor {
-    let index = NAMES.iter().position(|known| *known == name);
-    let index = index.unwrap_or(NAMES.len() - 1);
-    RGBColor(1, 3, u8::try_from(index).expect("a few names"))
+/// The colour of a system in the page's style ([`crate::Look`]), or that of all without a look.
+pub(crate) fn colour(name: &str) -> String {
+    format!("var(--{}, var(--other))", escape(name))
 }
 
 impl Quantity {
@@ -115,8 +115,9 @@ impl Quantity {
 /// Where the drawing library cannot.
 pub fn draw(lines: &[Line<'_>], quantity: Quantity, format: Format) -> Result<String, ChartError> {
     let mut svg = String::new();
-    paint(&mut svg, lines, quantity, format).map_err(|error| ChartError(error.to_string()))?;
-    Ok(dress(&svg, format))
+    paint(&mut svg, lines, quantity, format).map_err(|error| ChartError::of(&*error))?;
+    let names: Vec<&str> = lines.iter().map(|line| line.name).collect();
+    Ok(dress(&svg, &names, format, format.size))
 }
 
 fn paint(
@@ -152,25 +153,26 @@ fn paint(
         .x_label_formatter(&|t| format!("{t:.0} s"))
         .y_label_formatter(&|value| quantity.label(*value))
         .draw()?;
-    for line in lines {
+    for (index, line) in lines.iter().enumerate() {
+        let stand_in = line_colour(index)?;
         let scaled = line.points.iter().map(|(t, v)| (*t, *v * quantity.scale()));
-        let style = colour(line.name).stroke_width(2);
+        let style = stand_in.stroke_width(2);
         chart.draw_series(LineSeries::new(scaled, style))?;
     }
     area.present()?;
     Ok(())
 }
 
-/// Puts the page's colours in, and lets the page set the size.
-fn dress(svg: &str, format: Format) -> String {
-    let (width, height) = format.size;
+/// Puts the page's colours in, and lets the page set the size. The systems are in the order of their stand-ins.
+pub(crate) fn dress(svg: &str, names: &[&str], format: Format, size: (u32, u32)) -> String {
+    let (width, height) = size;
     let fixed = format!("width=\"{width}\" height=\"{height}\" ");
     let classed = format!("class=\"{}\" ", format.class);
     let mut out = svg.replacen(&fixed, &classed, 1);
     out = out.replace("#010201", "var(--ink-soft)");
     out = out.replace("#010202", "var(--grid)");
-    for (index, name) in NAMES.iter().enumerate() {
-        out = out.replace(&format!("#0103{index:02X}"), &format!("var(--{name})"));
+    for (index, name) in names.iter().enumerate() {
+        out = out.replace(&format!("#0103{index:02X}"), &colour(name));
     }
     out
 }
@@ -178,6 +180,8 @@ fn dress(svg: &str, format: Format) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const NAMES: [&str; 3] = ["none", "a<b", "third"];
 
     #[test]
     fn every_line_gets_its_colour_and_no_stand_in_is_left() {
@@ -191,7 +195,7 @@ mod tests {
             for format in FORMATS {
                 let svg = draw(&lines, quantity, format).expect("drawn");
                 for name in NAMES {
-                    assert!(svg.contains(&format!("var(--{name})")), "{svg}");
+                    assert!(svg.contains(&colour(name)), "{svg}");
                 }
                 assert!(!svg.contains("#01"), "{svg}");
                 assert!(

@@ -3,21 +3,26 @@
 //! network, on a phone and on a desktop, in light and in dark.
 //!
 //! * [`page`]: the frame of a page, its style, escaping, the key of a line.
-//! * [`draw`]: a line chart as SVG; [`pair`]: two of them side by side.
+//! * [`draw`]: a line chart as SVG; [`pair`]: two of them side by side; [`bars`]: bars with a dot for each run.
 //! * [`thousands`]: numbers as people read them.
 //!
 //! Pure: gives text. What is in a table is the caller's business.
 #![forbid(unsafe_code)]
 
+mod bars;
 mod chart;
 mod page;
 
+pub use bars::Bar;
+pub use bars::bars;
 pub use chart::ChartError;
 pub use chart::FORMATS;
 pub use chart::Format;
 pub use chart::Line;
 pub use chart::Quantity;
 pub use chart::draw;
+pub use page::Look;
+pub use page::Stroke;
 pub use page::escape;
 pub use page::key;
 pub use page::page;

@@ -12,6 +12,8 @@ use std::path::Path;
 use std::path::PathBuf;
 
 use serde::Serialize;
+use terrace_sim::Mover;
+use terrace_sim::TrackerKind;
 use thiserror::Error;
 
 use crate::raw::Fault;
@@ -149,6 +151,10 @@ pub struct RunSpec {
     pub params: toml::Table,
     /// Priorities of programs of the workload, by name (HeMem 5.2.2).
     pub priorities: BTreeMap<String, u32>,
+    /// Where a preset learns of accesses: all of these together.
+    pub trackers: Vec<TrackerKind>,
+    /// Who moves a preset's pages.
+    pub mover: Mover,
     /// Simulated time.
     pub seconds: f64,
     /// Of all randomness.

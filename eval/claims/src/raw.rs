@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use terrace_core::parse_bytes;
+use terrace_sim::Mover;
+use terrace_sim::TrackerKind;
 use toml::Spanned;
 
 use crate::claim::Claim;
@@ -73,6 +75,8 @@ struct RawRun {
     system: Option<Spanned<String>>,
     params: Option<Spanned<toml::Table>>,
     priorities: Option<Spanned<BTreeMap<String, u32>>>,
+    tracker: Option<Spanned<String>>,
+    mover: Option<Spanned<String>>,
     seconds: Option<Spanned<f64>>,
     seed: Option<u64>,
     engine: Option<Spanned<String>>,
@@ -208,8 +212,8 @@ impl RawRun {
             ($($key:ident),*) => { Self { name: None, $($key: self.$key.clone().or_else(|| setup.$key.clone())),* } };
         }
         pick!(
-            machine, workload, sizes, system, params, priorities, seconds, seed, engine, page_size,
-            free, divide, costs
+            machine, workload, sizes, system, params, priorities, tracker, mover, seconds, seed,
+            engine, page_size, free, divide, costs
         )
     }
 
@@ -224,6 +228,11 @@ impl RawRun {
             system: required("system", self.system.as_ref(), start)?,
             params: table(self.params.as_ref()),
             priorities: table(self.priorities.as_ref()),
+            trackers: named(self.tracker.as_ref(), |names| {
+                names.split(',').map(|name| name.trim().parse()).collect()
+            })?
+            .unwrap_or_else(|| vec![TrackerKind::Auto]),
+            mover: named(self.mover.as_ref(), str::parse)?.unwrap_or(Mover::Auto),
             seconds: self.seconds(start)?,
             seed: self.seed.unwrap_or(1),
             engine: pick(self.engine.as_ref(), "engine", &engines)?,
@@ -287,6 +296,20 @@ fn pick<T: Copy>(value: Option<&Spanned<String>>, key: &str, words: &[(&str, T)]
         Some(value) => word(key, value, words),
         None => Ok(words[0].1),
     }
+}
+
+/// What the names say, where there are any.
+fn named<T, E: std::fmt::Display>(
+    value: Option<&Spanned<String>>,
+    parse: impl Fn(&str) -> Result<T, E>,
+) -> Checked<Option<T>> {
+    let Some(value) = value else {
+        return Ok(None);
+    };
+    let parsed = parse(value.get_ref().trim());
+    parsed
+        .map(Some)
+        .or_else(|error| fault(at(value), error.to_string()))
 }
 
 fn table<T: Clone + Default>(value: Option<&Spanned<T>>) -> T {

@@ -149,6 +149,16 @@ const MISTAKES: &[(&str, &str, &str)] = &[
         "divide = 8\npriorities = { kv = -1 }",
         ":16: invalid value",
     ),
+    (
+        "divide = 8",
+        "divide = 8\ntracker = \"pmu,pebs\"",
+        "Unknown tracker 'pebs'; there are: auto, accessed-bits",
+    ),
+    (
+        "divide = 8",
+        "divide = 8\nmover = \"memcpy\"",
+        "Unknown mover 'memcpy'; there are: auto, move-pages",
+    ),
     ("within = 0.5", "", "about needs a tolerance"),
     (
         "over = [\"tpp\", \"nomad\"]",

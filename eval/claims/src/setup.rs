@@ -74,6 +74,8 @@ impl RunSpec {
         setup.system.clone_from(&self.system);
         setup.params = self.params.clone();
         setup.priorities.clone_from(&self.priorities);
+        setup.trackers.clone_from(&self.trackers);
+        setup.mover = self.mover;
         setup.seconds = self.seconds;
         setup.seed = self.seed;
         setup.engine = match self.engine {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use std::path::Path;
 
+use terrace_sim::Mover;
+use terrace_sim::TrackerKind;
+
 use super::*;
 use crate::claim::Claim;
 
@@ -61,4 +64,19 @@ fn what_there_is_not_is_named() {
     assert!(error.contains("Size hot"), "{error}");
     let error = set_up("workload = \"gups\"\nfree = [\"1GB\", \"1GB\", \"1GB\"]").unwrap_err();
     assert!(error.contains("free names 3 nodes"), "{error}");
+}
+
+#[test]
+fn trackers_and_mover_are_those_that_are_named() {
+    let workload = "workload = \"gups\"\n";
+    let own = set_up(workload).unwrap();
+    assert_eq!(
+        (own.trackers, own.mover),
+        (vec![TrackerKind::Auto], Mover::Auto)
+    );
+    let named =
+        format!("{workload}tracker = \"hint-faults, accessed-bits\"\nmover = \"move-pages\"");
+    let named = set_up(&named).unwrap();
+    let both = vec![TrackerKind::HintFaults, TrackerKind::AccessedBits];
+    assert_eq!((named.trackers, named.mover), (both, Mover::MovePages));
 }

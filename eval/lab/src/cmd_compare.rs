@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use terrace_lab::compare::matrix;
 use terrace_lab::compare::matrix::Plan;
+use terrace_lab::compare::record::SYSTEMS;
 use terrace_lab::compare::record::System;
 use terrace_lab::compare::scenario;
 use terrace_lab::compare::scenario::REDIS;
@@ -30,7 +31,7 @@ pub(crate) struct CompareArgs {
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "none,kernel,nomad,adaptive,oracle"
+        default_value = SYSTEMS.as_str()
     )]
     systems: Vec<System>,
     /// Write the results as JSON, after each run
@@ -42,7 +43,7 @@ pub(crate) struct CompareArgs {
     /// Measured seconds of each run
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(6..=3600))]
     seconds: u64,
-    /// Run each pair this often, in turns; its fastest run counts, as others only slow this host
+    /// Run each pair this often, in turns; the median counts, and a verdict says what is more than noise
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Begin no further round that would end later than this after the start

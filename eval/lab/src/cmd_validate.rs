@@ -11,13 +11,15 @@ use std::process::ExitCode;
 use anyhow::Context;
 use anyhow::ensure;
 use terrace_core::parse_bytes;
+use terrace_experiment::Kept;
 use terrace_lab::compare::matrix::replace;
+use terrace_lab::compare::record::SYSTEMS;
 use terrace_lab::compare::record::System;
 use terrace_lab::kernel::Kernel;
 use terrace_lab::validate::cells;
 use terrace_lab::validate::cells::Bench;
 use terrace_lab::validate::cells::Cell;
-use terrace_lab::validate::cells::Kept;
+use terrace_lab::validate::cells::CellRun;
 use terrace_lab::validate::cells::Settings;
 use terrace_lab::validate::judge::Case;
 use terrace_lab::validate::judge::Row;
@@ -42,7 +44,7 @@ pub(crate) struct ValidateArgs {
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "none,kernel,nomad,adaptive,oracle"
+        default_value = SYSTEMS.as_str()
     )]
     systems: Vec<System>,
     /// Free fast memory that the workloads are sized for, whatever the fast node's size
@@ -96,7 +98,7 @@ pub(crate) fn main(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
             seconds: args.seconds,
             seed: args.seed,
         },
-        directory: args.cells.clone(),
+        kept: Kept::new(args.cells.clone()),
     };
     let costs = match &args.costs {
         None => Costs::lab(),
@@ -132,13 +134,13 @@ fn read(path: &Path) -> anyhow::Result<String> {
 }
 
 /// The lab's runs, kept ones and new ones, and how many are left.
-fn lab(args: &ValidateArgs, bench: &Bench<'_>) -> anyhow::Result<(Vec<Kept>, usize)> {
+fn lab(args: &ValidateArgs, bench: &Bench<'_>) -> anyhow::Result<(Vec<CellRun>, usize)> {
     let cells = cells::all(&args.workloads, &args.fast, &args.systems);
     let mut rounds = vec![Vec::new(); cells.len()];
     let (mut new, mut left) = (0, 0);
     for round in 1..=args.rounds {
         for (at, cell) in cells.iter().enumerate() {
-            if let Some(old) = bench.kept(cell, round)? {
+            if let Some(old) = bench.kept(cell, round) {
                 rounds[at].push(old);
             } else if args.at_most.is_some_and(|most| new >= most) {
                 left += 1;
@@ -159,14 +161,14 @@ fn cases(
     args: &ValidateArgs,
     bench: &Bench<'_>,
     costs: &Costs,
-    kept: &[Kept],
+    kept: &[CellRun],
 ) -> anyhow::Result<Vec<Case>> {
     let fast = bench.machine.ranking(0)[0];
     let mut cases = Vec::new();
     for workload in &args.workloads {
         for &fast_bytes in &args.fast {
             let of = |cell: &Cell| cell.workload == *workload && cell.fast_bytes == fast_bytes;
-            let runs: Vec<&Kept> = kept.iter().filter(|kept| of(&kept.cell)).collect();
+            let runs: Vec<&CellRun> = kept.iter().filter(|kept| of(&kept.cell)).collect();
             if runs.len() < args.systems.len() {
                 continue;
             }
@@ -184,7 +186,7 @@ fn cases(
     Ok(cases)
 }
 
-fn row(machine: &Machine, costs: &Costs, kept: &Kept, min_free: u64) -> anyhow::Result<Row> {
+fn row(machine: &Machine, costs: &Costs, kept: &CellRun, min_free: u64) -> anyhow::Result<Row> {
     ensure!(
         !kept.record.nodes.is_empty(),
         "The kept run of {} has no node sizes; remove it",

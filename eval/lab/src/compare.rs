@@ -2,7 +2,7 @@
 //! Workloads under systems, side by side: one boot for each pair, one table.
 //!
 //! [`matrix`] runs on the host: it boots the machine with `terrace-lab scenario` as the guest's
-//! command, one [`pair`] after the other, and writes the results after each. [`scenario`] is that
+//! command, one [`one_run`] after the other, and writes the results after each. [`scenario`] is that
 //! command: it starts the workload under the system, steers both and prints [`record::GuestLine`]s.
 //! [`analysis`] makes the figures out of a run's time series; [`table`] and [`page`] show them.
 //!
@@ -12,18 +12,18 @@
 
 pub mod analysis;
 mod client;
-mod heard;
+mod guest_output;
 mod heartbeat;
 mod host_load;
 pub mod matrix;
+mod one_run;
 mod pace;
 pub mod page;
-mod pair;
 pub mod record;
 pub mod redis;
 mod resp;
-mod same_pace;
 pub mod scenario;
 pub mod setup;
-mod steering;
+mod system_control;
 pub mod table;
+pub mod verdict;

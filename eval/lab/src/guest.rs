@@ -28,7 +28,7 @@ use crate::job::GuestNode;
 use crate::job::JOB_FILE;
 use crate::job::Job;
 use crate::job::Report;
-use crate::mark;
+use crate::lab_marker;
 use crate::qemu;
 
 mod numa;
@@ -306,9 +306,9 @@ fn command(job: &Job) -> Result<Report, SetupError> {
     // SAFETY: the closure makes one system call and allocates nothing.
     unsafe { command.pre_exec(numa::default_policy) };
     if job.delays == Delays::On {
-        mark::start();
+        lab_marker::start();
     }
-    mark::mark("command:start");
+    lab_marker::mark("command:start");
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => {
@@ -331,8 +331,8 @@ fn command(job: &Job) -> Result<Report, SetupError> {
     let stdout = child.stdout.take().map(|pipe| forward(pipe, out));
     let stderr = child.stderr.take().map(|pipe| forward(pipe, err));
     let code = wait_for(child.id());
-    mark::mark("command:end");
-    mark::stop();
+    lab_marker::mark("command:end");
+    lab_marker::stop();
     kill_the_rest();
     let bytes = |thread: Option<JoinHandle<u64>>| thread.and_then(|t| t.join().ok()).unwrap_or(0);
     Ok(Report::Exit {

@@ -6,7 +6,7 @@
 //! [`boot::Outcome`] (exit code, output, access counts over time) comes out. On the host side
 //! [`kernel`] finds the guest's kernel, [`initramfs`] packs what it needs to reach the host's
 //! files, [`qemu`] writes the command line and [`plugin`] the memory model's options; [`guest`]
-//! is what runs as process 1 inside. [`mark`] is how a guest program talks to the memory model.
+//! is what runs as process 1 inside. [`lab_marker`] is how a guest program talks to the memory model.
 //!
 //! [`compare`] runs workloads under systems, [`validate`] holds the simulator against that.
 //!
@@ -24,4 +24,4 @@ pub mod qemu;
 pub mod series;
 pub mod validate;
 
-pub use terrace_sys::mark;
+pub use terrace_sys::lab_marker;

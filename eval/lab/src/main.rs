@@ -76,9 +76,9 @@ fn main() -> ExitCode {
         Cmd::Probe { nodes } => cmd_calibrate::probe(nodes),
         Cmd::Mark { what } => {
             match what.as_str() {
-                "start" => terrace_lab::mark::start(),
-                "stop" => terrace_lab::mark::stop(),
-                text => terrace_lab::mark::mark(text),
+                "start" => terrace_lab::lab_marker::start(),
+                "stop" => terrace_lab::lab_marker::stop(),
+                text => terrace_lab::lab_marker::mark(text),
             }
             Ok(ExitCode::SUCCESS)
         }

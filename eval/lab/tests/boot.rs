@@ -168,7 +168,7 @@ subprocess.run(['migratepages',str(os.getpid()),'1','0'],check=True)
 mark('moved'); mark('stop')
 ";
 
-/// Tells the memory model that the interpreter's code is a tiering system's (`terrace_sys::mark`).
+/// Tells the memory model that the interpreter's code is a tiering system's (`terrace_sys::lab_marker`).
 const IS_TIERING: &str = "import ctypes,mmap
 code=mmap.mmap(-1,4096,prot=7)
 code.write(bytes.fromhex('4889f8'+'4889f2'+'0f1f8400e5ac557e'+'c3'))

@@ -9,6 +9,8 @@ use terrace_core::Nanos;
 use terrace_policy::Engine;
 use terrace_policy::Event;
 use terrace_policy::Policy;
+use terrace_policy::ScanScope;
+use terrace_policy::fit::PASS_AS_SAMPLES;
 use terrace_workload::Program;
 
 use crate::EngineKind;
@@ -168,7 +170,7 @@ fn prepare(setup: &Setup) -> Result<Parts, SimError> {
         return Err(SimError::Seconds(setup.seconds));
     }
     let hardware = Hardware::new(setup)?;
-    let space = Space::map(setup)?;
+    let space = crate::space::map(setup)?;
     let memory = memory_of(setup, &hardware);
     let system = system::make(setup, &hardware, &space)?;
     let programs = setup.workload.programs.iter();
@@ -202,9 +204,11 @@ impl<'a> Run<'a> {
             tiers,
             movement,
             placement,
+            tracked,
             sample_period,
         } = system;
         let mut world = World::new(setup, hardware, space, memory, tiers, movement);
+        world.tracked = tracked;
         world.sampling = sample_period.map(Sampling::new);
         let layout = placement::allocate(setup, &mut world, placement);
         let clock: Box<dyn Clock> = match setup.engine {
@@ -247,6 +251,10 @@ impl<'a> Run<'a> {
         }
         self.sample_memory();
         self.tell_programs();
+        if self.world.tracked.stands_in {
+            let (now, pass) = (self.world.now, PASS_AS_SAMPLES.0);
+            self.world.start_scan(now, ScanScope::All, pass);
+        }
         self.world.pump(&mut self.engine);
     }
 
@@ -413,7 +421,9 @@ impl<'a> Run<'a> {
             watch.look(self.setup, &self.world, &self.phases, &self.clock.rates());
         }
         let counters = self.engine.policy().counters();
-        let metadata = counters.iter().find(|(name, _)| *name == "metadata_bytes");
+        let metadata = counters
+            .iter()
+            .find(|(figure, _)| figure.name == "metadata_bytes");
         self.metadata = self.metadata.max(metadata.map_or(0, |(_, bytes)| *bytes));
     }
 
@@ -465,10 +475,10 @@ impl<'a> Run<'a> {
             programs: programs.collect(),
             nodes: nodes.collect(),
             series: std::mem::take(&mut self.series),
-            stats: self.engine.stats().clone(),
+            stats: self.engine.stats(),
             policy_counters: counters
                 .into_iter()
-                .map(|(name, value)| (name.to_owned(), value))
+                .map(|(figure, value)| (figure.name.to_owned(), value))
                 .collect(),
             allocations_failed: totals.allocations_failed,
             thread_ns: totals.threads,

@@ -23,6 +23,8 @@ pub(crate) struct View {
     pub(crate) read_bw: f64,
     pub(crate) write_bw: f64,
     pub(crate) stream_bw: f64,
+    /// Bytes that the node reads or writes at once.
+    pub(crate) block: f64,
 }
 
 impl View {
@@ -85,6 +87,7 @@ impl Hardware {
                 read_bw: path.read_bandwidth as f64 / 1e9 / scale,
                 write_bw: path.write_bandwidth as f64 / 1e9 / scale,
                 stream_bw: path.stream_bandwidth as f64 / 1e9 / scale,
+                block: f64::from(machine.nodes[node].block),
             }
         };
         let sockets = 0..machine.sockets.len();

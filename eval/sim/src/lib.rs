@@ -14,14 +14,12 @@
 //! * The machine: [`hardware`], [`contention`], [`memory`], [`space`], [`cache`].
 //! * What happens: [`world`], [`mover`], [`scanner`], [`exact`], [`rate`], [`truth`],
 //!   [`placement`], [`drive`]; HeMem's samples and copies: [`sampling`], [`protected`].
-//! * [`baseline`]: what presets are compared with. [`profiling`]: how well trackers see;
-//!   [`quality`]: how well a system's placement fits.
+//! * [`system`]: presets and baselines. [`quality`]: how well a system's placement fits.
 //!
 //! No clock, no thread, no file.
 #![forbid(unsafe_code)]
 
 mod accessed;
-mod baseline;
 mod beside;
 mod cache;
 mod calendar;
@@ -35,9 +33,10 @@ mod memory;
 mod mover;
 pub mod outcome;
 mod placement;
-pub mod profiling;
+mod planned;
 mod protected;
 pub mod quality;
+mod random;
 mod rate;
 mod sampling;
 mod scanner;
@@ -53,9 +52,13 @@ pub use drive::check;
 pub use drive::run;
 pub use drive::run_with;
 pub use outcome::Outcome;
+pub use planned::PLANNED;
 pub use setup::EngineKind;
 pub use setup::Setup;
 pub use setup::SimError;
 pub use system::BASELINES;
-pub use system::PLANNED;
+pub use system::Baseline;
+pub use system::ORACLE;
 pub use system::systems;
+pub use terrace_policy::Mover;
+pub use terrace_policy::TrackerKind;

@@ -450,6 +450,11 @@ impl World {
             self.drop_shadow(unit);
             self.totals.migrated[slot.to] += bytes;
             self.place(unit, slot.to);
+            if self.movement.arms_demoted
+                && matches!(slot.order.migration, Migration::Demote { .. })
+            {
+                self.arm(unit);
+            }
             if keep {
                 self.keep_shadow(unit, slot.from);
             } else {

@@ -4,6 +4,9 @@
 use serde::Serialize;
 use terrace_policy::Stats;
 
+/// Two runs of the same may differ by so much: the two engines do (`tests/agreement.rs`).
+const NOISE: f64 = 0.03;
+
 /// A second of the run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Point {
@@ -288,8 +291,8 @@ impl Outcome {
             "migration_share" => (self.migration_ns + self.worker_ns) / self.thread_ns,
             "supervisor_share" => self.supervisor_ns / self.thread_ns,
             "stall_share" => self.stall_ns / self.thread_ns,
-            "inaccessible_p99_ns" if stats.inaccessible.is_empty() => return None,
-            "inaccessible_p99_ns" => real(stats.inaccessible.value_at_quantile(0.99)),
+            "inaccessible_p99_ns" if stats.inaccessible_ns.count == 0 => return None,
+            "inaccessible_p99_ns" => real(stats.inaccessible_ns.p99),
             "recall" => self.quality?.recall,
             "precision" => self.quality?.precision,
             "f1" => self.quality?.f1,
@@ -300,6 +303,31 @@ impl Outcome {
             "metadata_bytes_per_page" => real(self.metadata_bytes) / real(self.base_pages),
             _ => return None,
         })
+    }
+
+    /// What cannot be, and so is an error of the model; nothing usually. [`Self::oracle_ops_per_s`] is known where
+    /// the oracle was run, too.
+    #[must_use]
+    pub fn model_errors(&self) -> Vec<String> {
+        let mut errors = Vec::new();
+        if let Some(share) = self
+            .metric("of_oracle")
+            .filter(|share| *share > 1.0 + NOISE)
+        {
+            errors.push(format!(
+                "{} comes to {:.1} % of the oracle's speed, and no placement is better than the oracle's",
+                self.system,
+                share * 100.0
+            ));
+        }
+        let charged = (self.profiling_ns + self.migration_ns + self.stall_ns) / self.thread_ns;
+        if charged > 1.0 + NOISE {
+            errors.push(format!(
+                "Programs were charged {:.0} % of the time that they have; play every visit (--engine exact)",
+                charged * 100.0
+            ));
+        }
+        errors
     }
 
     fn third(&self, which: usize) -> &[Point] {

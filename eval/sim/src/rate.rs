@@ -314,19 +314,52 @@ impl Rate {
         }
     }
 
-    fn arm(&mut self, world: &mut World, unit: u32, fresh: bool) {
+    /// The work from now, or from where draws ended before, to the first access of an armed page that has no
+    /// draw; with its program and block.
+    fn draw_fault(&mut self, world: &World, unit: u32) -> Option<(f64, usize, usize)> {
         if world.has(unit, bits::FAULT_DUE) || !world.has(unit, bits::ARMED) {
-            return;
+            return None;
         }
         let index = world.program(unit);
         let (read, write) = self.truth.programs[index].visits(&world.space, unit);
         let share = read + write;
         if share <= 0.0 {
-            return;
+            return None;
         }
         let draw = self.exponential() / share;
         let first = world.space.program_units(index).start;
-        let block = ((unit - first) >> self.block_shift) as usize;
+        Some((draw, index, ((unit - first) >> self.block_shift) as usize))
+    }
+
+    /// A page was armed between passes: its block's horizon stays, or others of it that have no draw yet would
+    /// lose what lies before the new one.
+    fn arm_alone(&mut self, world: &mut World, unit: u32) {
+        if self.block_shift == 0 {
+            self.arm(world, unit, true);
+        } else if let Some((draw, index, block)) = self.draw_fault(world, unit) {
+            let work = self.flows[index].work_at(world.now) + draw;
+            self.keep_fault(world, unit, index, block, work);
+        }
+    }
+
+    /// Keeps what was drawn if it is before the horizon.
+    fn keep_fault(&mut self, world: &mut World, unit: u32, index: usize, block: usize, work: f64) {
+        let flow = &mut self.flows[index];
+        if work <= flow.horizon[block] {
+            let due = Due {
+                work,
+                unit,
+                write: false,
+            };
+            flow.due.push(due, flow.bucket());
+            world.set(unit, bits::FAULT_DUE);
+        }
+    }
+
+    fn arm(&mut self, world: &mut World, unit: u32, fresh: bool) {
+        let Some((draw, index, block)) = self.draw_fault(world, unit) else {
+            return;
+        };
         let flow = &mut self.flows[index];
         let work = flow.work_at(world.now);
         if flow.moved_horizon.0 != block {
@@ -344,15 +377,31 @@ impl Rate {
         } else {
             work.max(flow.moved_horizon.1)
         };
-        if start + draw <= flow.horizon[block] {
-            let due = Due {
-                work: start + draw,
-                unit,
-                write: false,
-            };
-            flow.due.push(due, flow.bucket());
-            world.set(unit, bits::FAULT_DUE);
+        self.keep_fault(world, unit, index, block, start + draw);
+    }
+
+    /// An armed page has no access but its fault: whether its accessed bit was set before is settled when it is armed.
+    fn settle_bit(&mut self, world: &mut World, unit: u32) {
+        if !world.has(unit, bits::ACCESSED) && self.accessed_since(world, unit) {
+            world.set(unit, bits::ACCESSED);
         }
+    }
+
+    /// Draws whether the page was visited since its bit was cleared, or settled; it is now.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "single precision on purpose"
+    )]
+    fn accessed_since(&mut self, world: &World, unit: u32) -> bool {
+        if self.cleared_at.is_empty() {
+            self.cleared_at = vec![0.0; world.state.len()];
+        }
+        let index = world.program(unit);
+        let (read, write) = self.truth.programs[index].visits(&world.space, unit);
+        let work = self.flows[index].work_at(world.now);
+        let since = work - f64::from(self.cleared_at[unit as usize]);
+        self.cleared_at[unit as usize] = work as f32;
+        self.uniform() > (-(read + write) * since.max(0.0)).exp()
     }
 
     fn watch_shadow(&mut self, world: &mut World, unit: u32) {
@@ -393,6 +442,9 @@ impl Rate {
             let index = world.program(unit);
             let (read, write) = self.truth.programs[index].visits(&world.space, unit);
             let is_write = write > 0.0 && self.uniform() * (read + write) < write;
+            if world.reader.is_some() {
+                world.set(unit, bits::ACCESSED);
+            }
             world.hint_fault(engine, unit, is_write, world.now);
         }
     }
@@ -461,7 +513,18 @@ impl Clock for Rate {
                     flow.add(from, &one, -1.0);
                     flow.add(to, &one, 1.0);
                 }
-                Note::Armed { unit, fresh } => self.arm(world, unit, fresh),
+                Note::Armed { unit, fresh } => {
+                    if fresh && world.reader.is_some() {
+                        self.settle_bit(world, unit);
+                    }
+                    self.arm(world, unit, fresh);
+                }
+                Note::ArmedAlone { unit } => {
+                    if world.reader.is_some() {
+                        self.settle_bit(world, unit);
+                    }
+                    self.arm_alone(world, unit);
+                }
                 Note::Shadowed { unit } => self.watch_shadow(world, unit),
             }
         }
@@ -502,20 +565,15 @@ impl Clock for Rate {
         world.charge(index, Charge::Stall, waiting * window / 2.0);
     }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "single precision on purpose"
-    )]
     fn test_and_clear(&mut self, world: &mut World, unit: u32) -> bool {
-        if self.cleared_at.is_empty() {
-            self.cleared_at = vec![0.0; world.state.len()];
+        if world.has(unit, bits::ACCESSED) {
+            world.clear(unit, bits::ACCESSED);
+            self.accessed_since(world, unit);
+            return true;
         }
-        let index = world.program(unit);
-        let (read, write) = self.truth.programs[index].visits(&world.space, unit);
-        let work = self.flows[index].work_at(world.now);
-        let since = work - f64::from(self.cleared_at[unit as usize]);
-        self.cleared_at[unit as usize] = work as f32;
-        self.uniform() > (-(read + write) * since.max(0.0)).exp()
+        // An access to an armed page would have been its fault.
+        let accessed = self.accessed_since(world, unit);
+        accessed && !world.has(unit, bits::ARMED)
     }
 
     #[expect(clippy::cast_precision_loss, reason = "times below 2^53 ns")]

@@ -45,8 +45,6 @@ const RUN_SHARE: f64 = 32.0;
 /// How a scanner goes about its passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// Chunks at even distances.
-    Even,
     /// A kernel's own before 6.7: a chunk's work delays the next.
     Pauses,
     /// A kernel's own since: other mappings take their intervals, too, and the first chunk comes
@@ -60,7 +58,7 @@ impl Pace {
     /// Intervals for other mappings.
     const fn others(self) -> u64 {
         match self {
-            Self::Even | Self::Pauses => 0,
+            Self::Pauses => 0,
             Self::PausesForAll | Self::InService(_) => OTHER_MAPPINGS,
         }
     }
@@ -211,10 +209,8 @@ impl World {
         let (now, pace, threads) = (self.now, self.movement.pace, self.threads[program].max(1.0));
         let scanner = &mut self.scanners[program];
         scanner.cursor = if cursor >= count { 0 } else { cursor };
-        scanner.next = Nanos(now + scanner.interval).0;
-        if pace != Pace::Even {
-            scanner.next += round(RUN_SHARE * entries * self.costs.scan_work_ns / threads);
-        }
+        let pause = round(RUN_SHARE * entries * self.costs.scan_work_ns / threads);
+        scanner.next = Nanos(now + scanner.interval + pause).0;
         if cursor >= count {
             if scanner.passes >= ASKS_FROM {
                 scanner.next += pace.others() * scanner.interval;

@@ -8,6 +8,9 @@ use serde::Deserialize;
 use serde::Serialize;
 use terrace_core::PageSize;
 use terrace_machine_spec::machine::Machine;
+use terrace_policy::Misfit;
+use terrace_policy::Mover;
+use terrace_policy::TrackerKind;
 use terrace_workload::Workload;
 use thiserror::Error;
 
@@ -39,6 +42,10 @@ pub struct Setup {
     pub system: String,
     /// Its parameters by name; times in ns or as text (`"1s"`).
     pub params: toml::Table,
+    /// Where a preset learns of accesses: all of these together, as `terrace run --tracker` has it.
+    pub trackers: Vec<TrackerKind>,
+    /// Who moves a preset's pages.
+    pub mover: Mover,
     /// Simulated seconds.
     pub seconds: f64,
     /// Of all draws, and of where the workload's hot pages are.
@@ -61,8 +68,8 @@ pub struct Setup {
     pub window_s: f64,
     /// Whether there is a last-level cache.
     pub cache: bool,
-    /// Priorities of programs, by name; those not named have none. Only for a system that heeds them:
-    /// `hemem` (5.2.2), for which 0 is none and all above is alike.
+    /// Priorities of programs, by name; those not named have none. Only for a system that heeds them
+    /// (HeMem 5.2.2: 0 is none and all above is alike).
     pub priorities: BTreeMap<String, u32>,
     /// Programs run on the sockets in turn, else all on the first. The policy's tiers are the first
     /// socket's.
@@ -70,7 +77,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// With the papers' costs, policy `nomad`, the rate engine, base pages, seed 1, 60 s.
+    /// With the papers' costs, the default policy, the rate engine, base pages, seed 1, 60 s.
     #[must_use]
     pub fn new(machine: Machine, workload: Workload) -> Self {
         Self {
@@ -78,8 +85,10 @@ impl Setup {
             lab: false,
             costs: Costs::papers(),
             workload,
-            system: "nomad".to_owned(),
+            system: terrace_policy::DEFAULT.name.to_owned(),
             params: toml::Table::new(),
+            trackers: vec![TrackerKind::Auto],
+            mover: Mover::Auto,
             seconds: 60.0,
             seed: 1,
             engine: EngineKind::default(),
@@ -133,6 +142,14 @@ pub enum SimError {
     /// A system that needs two tiers.
     #[error("System '{0}' needs a fast and a slow tier, and this machine has one")]
     OneTier(String),
+    /// Trackers and mover that do not go with the preset.
+    #[error(transparent)]
+    Misfit(#[from] Misfit),
+    /// A tracker or a mover for a baseline.
+    #[error(
+        "System '{0}' is no preset: it looks at no accesses and has no mover; leave tracker and mover out"
+    )]
+    NoParts(String),
     /// More memory than there is.
     #[error("{what} needs {bytes} bytes, and the machine has {free} free; give less")]
     TooLarge {
@@ -177,7 +194,8 @@ pub enum SimError {
         known: String,
     },
     /// A priority under a system that has none.
-    #[error("System '{0}' knows no priorities; hemem does")]
+    #[error("System '{0}' knows no priorities; of the presets these do: {list}",
+        list = terrace_policy::Preset::names_of(|preset| preset.priorities))]
     NoPriorities(String),
     /// A mapping that names no program, or pages it does not have.
     #[error("Page sizes: {0}")]

@@ -1,52 +1,77 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which systems there are, and what each is made of: a policy, a way to move pages, a placement.
+//! Which systems there are, and what each is made of: a policy, trackers, a way to move pages, a placement.
 
-use terrace_core::Nanos;
 use terrace_core::Tiers;
+use terrace_policy::Capabilities;
 use terrace_policy::Goes;
+use terrace_policy::Host;
+use terrace_policy::KernelScanner;
+use terrace_policy::KernelView;
+use terrace_policy::Mover;
+use terrace_policy::Offer;
 use terrace_policy::PRESETS;
 use terrace_policy::Policy;
 use terrace_policy::Preset;
 use terrace_policy::SettingError;
 use terrace_policy::Settings;
-use terrace_policy::presets::hemem;
-use terrace_policy::presets::nomad;
+use terrace_policy::TrackerKind;
+use terrace_policy::UNMANAGED;
+use terrace_policy::fit::fit;
+use terrace_policy::preset::Colour;
 
 use crate::Setup;
 use crate::SimError;
-use crate::baseline;
 use crate::hardware::Hardware;
+use crate::planned::PLANNED;
 use crate::protected::Copying;
+use crate::random::Random;
 use crate::scanner::Pace;
 use crate::space::Space;
 use crate::world::Movement;
+use crate::world::Tracked;
 
-/// The systems beside the presets: what presets are compared with.
-pub const BASELINES: [&str; 6] = [
-    "random",
-    "oracle",
-    "autonuma",
-    "kernel-tiering",
-    "tpp",
-    "memory-mode",
-];
+/// What is simulated for presets. The lab's emulated PMU is the lab's; a PMU is a PMU here.
+const OFFER: Offer = Offer {
+    always: Capabilities::MAPPINGS,
+    trackers: &[
+        TrackerKind::AccessedBits,
+        TrackerKind::Pmu,
+        TrackerKind::HintFaults,
+    ],
+    movers: &[Mover::MovePages, Mover::Agent, Mover::InFault],
+};
+
+/// A system beside the presets: what they are compared with.
+#[derive(Debug)]
+pub struct Baseline {
+    /// What it is asked for by.
+    pub name: &'static str,
+    /// Its line in charts.
+    pub colour: Colour,
+}
+
+const fn baseline(name: &'static str, light: &'static str, dark: &'static str) -> Baseline {
+    Baseline {
+        name,
+        colour: Colour { light, dark },
+    }
+}
+
+/// The best placement for what comes, at once and for nothing.
+pub const ORACLE: Baseline = baseline("oracle", "#0b7d63", "#3fc2a0");
+const RANDOM: Baseline = baseline("random", "#9a6b00", "#d9ad4a");
+const MEMORY_MODE: Baseline = baseline("memory-mode", "#4b6b00", "#a8cc4f");
+
+/// The systems beside the presets.
+pub static BASELINES: [Baseline; 3] = [RANDOM, ORACLE, MEMORY_MODE];
 
 /// The systems that can be simulated: presets and baselines.
 #[must_use]
 pub fn systems() -> Vec<&'static str> {
     let presets = PRESETS.iter().map(|preset| preset.name);
-    presets.chain(BASELINES).collect()
+    let baselines = BASELINES.iter().map(|baseline| baseline.name);
+    presets.chain(baselines).collect()
 }
-
-/// Systems of the papers that are not built yet.
-pub const PLANNED: [&str; 6] = [
-    "hemem-page-table",
-    "mtm",
-    "chrono",
-    "autotiering",
-    "thermostat",
-    "damon",
-];
 
 /// Where pages are, apart from what the policy does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,104 +91,157 @@ pub(crate) struct System {
     pub(crate) tiers: Tiers,
     pub(crate) movement: Movement,
     pub(crate) placement: Placement,
+    pub(crate) tracked: Tracked,
     /// Accesses for one sample, where they are sampled.
     pub(crate) sample_period: Option<u64>,
 }
 
-const TRANSACTIONS: Movement = Movement {
-    transactions: true,
-    synchronous: false,
-    protected: None,
-    supervised: true,
-    pace: Pace::Even,
-};
+/// The kernel's migration, asked for from outside by nobody who takes time.
 const ORDINARY: Movement = Movement {
     transactions: false,
     synchronous: false,
     protected: None,
     supervised: false,
-    pace: Pace::Even,
-};
-const SUPERVISED: Movement = Movement {
-    supervised: true,
-    ..ORDINARY
-};
-const IN_FAULT: Movement = Movement {
-    transactions: false,
-    synchronous: true,
-    protected: None,
-    supervised: false,
-    pace: Pace::Even,
+    arms_demoted: false,
+    pace: Pace::Pauses,
 };
 
 /// Makes the system of a set-up.
 pub(crate) fn make(setup: &Setup, hardware: &Hardware, space: &Space) -> Result<System, SimError> {
     let name = setup.system.as_str();
-    if PLANNED.contains(&name) {
-        return Err(SimError::NotBuilt(name.to_owned()));
-    }
     if !systems().contains(&name) {
-        return Err(SimError::System(name.to_owned()));
+        let planned = PLANNED.contains(&name);
+        let error = if planned {
+            SimError::NotBuilt
+        } else {
+            SimError::System
+        };
+        return Err(error(name.to_owned()));
     }
     let tiers = hardware.tiers(0);
-    if name != "none" && tiers.count() < 2 {
+    if name != UNMANAGED.name && tiers.count() < 2 {
         return Err(SimError::OneTier(name.to_owned()));
     }
     let mut params = Params::new(setup);
-    let none = || Box::new(terrace_policy::presets::none::None) as Box<dyn Policy>;
     check_priorities(setup)?;
-    let mut sample_period = None;
-    let (policy, tiers, movement, placement) = match name {
-        "nomad" => {
-            let policy = nomad::Nomad::new(nomad::Params::read(&mut params.0)?, tiers.clone());
-            let policy = Box::new(policy) as Box<dyn Policy>;
-            let memory = tiers.nodes().iter().map(|n| n.capacity_bytes).sum();
-            let movement = Movement {
-                pace: Pace::InService(Goes::new(setup.costs.scan_bytes, memory)),
-                ..TRANSACTIONS
-            };
-            (policy, tiers, movement, Placement::Normal)
-        }
-        "hemem" => {
-            let own = hemem::Params::read(&mut params.0)?;
-            let movement = Movement {
-                protected: Some(Copying {
-                    threads: own.copy_threads,
-                    dma: params.switch("dma", false)?,
-                }),
-                ..SUPERVISED
-            };
-            sample_period = Some(own.sample_period);
-            let policy = Box::new(hemem::Hemem::new(own, &tiers)) as Box<dyn Policy>;
-            (policy, tiers, movement, Placement::Normal)
-        }
-        "random" => {
-            let policy = baseline::random::Random::new(&mut params, &tiers, space, setup.seed)?;
-            let policy = Box::new(policy) as Box<dyn Policy>;
-            (policy, tiers, ORDINARY, Placement::Normal)
-        }
-        "oracle" => (none(), tiers, ORDINARY, Placement::Best),
-        "memory-mode" => (none(), tiers, ORDINARY, Placement::Cache),
-        "none" => (none(), tiers, ORDINARY, Placement::Normal),
-        // Another preset: it moves pages from outside, as `terrace run` does.
-        _ if let Some(preset) = Preset::of(name) => {
-            let policy = (preset.build)(&mut params.0, &tiers)?;
-            (policy, tiers, SUPERVISED, Placement::Normal)
-        }
-        _ => {
-            let tiers = hardware.kernel_tiers(0);
-            let (policy, pace) = baseline::make(setup, &mut params, &tiers, space)?;
-            let movement = Movement { pace, ..IN_FAULT };
-            (policy, tiers, movement, Placement::Normal)
-        }
+    let system = match Preset::of(name) {
+        Some(preset) => of_preset(preset, setup, &mut params, hardware, space)?,
+        None => of_baseline(setup, &mut params, tiers, space)?,
     };
     params.0.finish()?;
+    Ok(system)
+}
+
+/// A preset with its trackers and its mover: as under `terrace run`, or as the kernel has it.
+fn of_preset(
+    preset: &Preset,
+    setup: &Setup,
+    params: &mut Params,
+    hardware: &Hardware,
+    space: &Space,
+) -> Result<System, SimError> {
+    let host = host(preset, setup, hardware, space);
+    let policy = (preset.build)(&mut params.0, &host)?;
+    let options = policy.machine_options();
+    let memory = host.tiers.nodes().iter().map(|n| n.capacity_bytes).sum();
+    let alone = Movement {
+        pace: match options.scanner {
+            KernelScanner::InService => Pace::InService(Goes::new(setup.costs.scan_bytes, memory)),
+            KernelScanner::Pauses => Pace::Pauses,
+            KernelScanner::PausesForAll => Pace::PausesForAll,
+        },
+        arms_demoted: options.arms_demoted,
+        ..ORDINARY
+    };
+    let supervised = Movement {
+        supervised: true,
+        ..alone
+    };
+    let fit = fit(preset, &setup.trackers, setup.mover, &OFFER)?;
+    // All of a set can be had here, so the first is it.
+    let set = fit.trackers.first().map_or(&[][..], Vec::as_slice);
+    let movement = match fit.mover {
+        _ if fit.takes.is_empty() && set.is_empty() => ORDINARY,
+        Mover::Agent if preset.takes().contains(Capabilities::WRITERS_WAIT) => Movement {
+            protected: Some(Copying {
+                threads: options.copy_threads.unwrap_or(1),
+                dma: params.0.switch("dma", false)?,
+            }),
+            ..supervised
+        },
+        Mover::Agent => Movement {
+            transactions: true,
+            ..supervised
+        },
+        Mover::InFault => Movement {
+            synchronous: true,
+            supervised: preset.in_user_space(),
+            ..alone
+        },
+        Mover::MovePages | Mover::Auto => supervised,
+    };
+    let pmu = set.contains(&TrackerKind::Pmu);
+    let faults = set.contains(&TrackerKind::HintFaults);
+    let tracked = Tracked {
+        faults,
+        stands_in: faults && fit.stands_in(set),
+        bits: set.contains(&TrackerKind::AccessedBits),
+    };
+    Ok(System {
+        policy,
+        tiers: host.tiers,
+        movement,
+        placement: Placement::Normal,
+        tracked,
+        sample_period: options.sample_period.filter(|_| pmu),
+    })
+}
+
+/// What a preset is made for: the first socket's tiers, or the kernel's and what else the kernel knows.
+fn host(preset: &Preset, setup: &Setup, hardware: &Hardware, space: &Space) -> Host {
+    if preset.in_user_space() {
+        return Host::new(hardware.tiers(0));
+    }
+    let threads = setup.workload.programs.iter().map(|p| p.threads).max();
+    Host {
+        tiers: hardware.kernel_tiers(0),
+        kernel: KernelView {
+            space: space.clone(),
+            threads: threads.unwrap_or(1),
+            scan_bytes: setup.costs.scan_bytes,
+            look_ns: setup.costs.probe_ns,
+            entry_ns: setup.costs.scan_work_ns,
+        },
+    }
+}
+
+/// What presets are compared with.
+fn of_baseline(
+    setup: &Setup,
+    params: &mut Params,
+    tiers: Tiers,
+    space: &Space,
+) -> Result<System, SimError> {
+    let name = setup.system.as_str();
+    if setup.trackers != [TrackerKind::Auto] || setup.mover != Mover::Auto {
+        return Err(SimError::NoParts(name.to_owned()));
+    }
+    let mut policy: Box<dyn Policy> = Box::new(terrace_policy::presets::none::None);
+    let mut placement = Placement::Normal;
+    if name == ORACLE.name {
+        placement = Placement::Best;
+    } else if name == MEMORY_MODE.name {
+        placement = Placement::Cache;
+    } else {
+        policy = Box::new(Random::new(&mut params.0, &tiers, space, setup.seed)?);
+    }
     Ok(System {
         policy,
         tiers,
-        movement,
+        movement: ORDINARY,
         placement,
-        sample_period,
+        tracked: Tracked::default(),
+        sample_period: None,
     })
 }
 
@@ -195,26 +273,6 @@ impl Params {
         };
         let given = setup.params.iter().map(|(k, v)| (k.clone(), text(v)));
         Self(Settings::new(&setup.system, given.collect()))
-    }
-
-    /// A whole number of at most `most`.
-    pub(crate) fn number(
-        &mut self,
-        name: &'static str,
-        default: u64,
-        most: u64,
-    ) -> Result<u64, SimError> {
-        Ok(self.0.number(name, default, 0..=most)?)
-    }
-
-    /// A time: ns, or text.
-    pub(crate) fn time(&mut self, name: &'static str, default: Nanos) -> Result<Nanos, SimError> {
-        Ok(self.0.time(name, default)?)
-    }
-
-    /// Yes or no.
-    pub(crate) fn switch(&mut self, name: &'static str, default: bool) -> Result<bool, SimError> {
-        Ok(self.0.switch(name, default)?)
     }
 }
 

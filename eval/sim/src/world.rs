@@ -15,7 +15,9 @@ use terrace_policy::Engine;
 use terrace_policy::Event;
 use terrace_policy::Migration;
 use terrace_policy::Reason;
+use terrace_policy::Refusal;
 use terrace_policy::ScanScope;
+use terrace_policy::Served;
 use terrace_policy::Verdict;
 use terrace_policy::Way;
 
@@ -57,6 +59,8 @@ pub(crate) mod bits {
     pub(crate) const FAULT_DUE: u16 = 1 << 11;
     /// The rate engine has an event for the write that drops its shadow.
     pub(crate) const WRITE_DUE: u16 = 1 << 12;
+    /// The rate engine: its accessed bit is known to be set, by its hint fault or before it was armed.
+    pub(crate) const ACCESSED: u16 = 1 << 13;
     /// What a read runs into.
     pub(crate) const TRAP_READ: u16 = ARMED | BLOCKED | CLEARED;
     /// What a write runs into.
@@ -68,8 +72,10 @@ pub(crate) mod bits {
 pub(crate) enum Note {
     /// A page is on another node now.
     Moved { unit: u32, from: usize, to: usize },
-    /// A page was armed, or found armed still.
+    /// A page was armed by a pass, or found armed still.
     Armed { unit: u32, fresh: bool },
+    /// A page was armed by itself, between passes.
+    ArmedAlone { unit: u32 },
     /// A page has a shadow.
     Shadowed { unit: u32 },
 }
@@ -162,6 +168,17 @@ pub(crate) struct End {
     pub(crate) busy: Option<f64>,
 }
 
+/// What tells of accesses beside samples; what is not there is not served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Tracked {
+    /// Hint faults.
+    pub(crate) faults: bool,
+    /// Each of them is told as a sample.
+    pub(crate) stands_in: bool,
+    /// Accessed bits.
+    pub(crate) bits: bool,
+}
+
 /// How a system moves pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Movement {
@@ -173,6 +190,8 @@ pub(crate) struct Movement {
     pub(crate) protected: Option<Copying>,
     /// A supervisor beside the programs decides, and takes processor time for it.
     pub(crate) supervised: bool,
+    /// A demoted page is armed where it arrives.
+    pub(crate) arms_demoted: bool,
     /// How the kernel's scanner goes about its passes.
     pub(crate) pace: Pace,
 }
@@ -198,6 +217,7 @@ pub(crate) struct World {
     pub(crate) shadows: Vec<VecDeque<u32>>,
     pub(crate) workers: Workers,
     pub(crate) protected: Option<Protected>,
+    pub(crate) tracked: Tracked,
     pub(crate) sampling: Option<Sampling>,
     /// The reader of accessed bits, where they are read.
     pub(crate) reader: Option<Reader>,
@@ -222,6 +242,8 @@ pub(crate) struct World {
     pub(crate) hands: [u32; NODES],
     /// The program whose hint fault is being handled.
     pub(crate) in_fault: Option<usize>,
+    /// Its access is to fault again.
+    fault_again: bool,
     /// Inaccessible pages and until when; for the exact engine.
     pub(crate) blocked: Vec<(u32, u64)>,
     pub(crate) beside: Beside,
@@ -304,6 +326,7 @@ impl World {
             shadows: vec![VecDeque::new(); programs],
             workers: Workers::new(programs),
             protected: movement.protected.map(Protected::new),
+            tracked: Tracked::default(),
             sampling: None,
             reader: None,
             scanners: vec![Scanner::OFF; programs],
@@ -323,6 +346,7 @@ impl World {
             looks: VecDeque::new(),
             hands: [0; NODES],
             in_fault: None,
+            fault_again: false,
             blocked: Vec::new(),
             beside: Beside::default(),
             busy: [0.0; NODES],
@@ -409,6 +433,16 @@ impl World {
         self.note(Note::Moved { unit, from, to });
     }
 
+    /// Arms a page by itself.
+    pub(crate) fn arm(&mut self, unit: u32) {
+        if self.armed_at.is_empty() {
+            self.armed_at = vec![0; self.state.len()];
+        }
+        self.set(unit, bits::ARMED);
+        self.armed_at[unit as usize] = u32::try_from(self.now >> 14).unwrap_or(u32::MAX);
+        self.note(Note::ArmedAlone { unit });
+    }
+
     /// Remembers until when a page is inaccessible.
     pub(crate) fn note_blocked(&mut self, unit: u32, window: f64) {
         let now = self.now;
@@ -422,10 +456,18 @@ impl World {
         of.map_or(self.now, |(_, until)| *until)
     }
 
-    /// A hint fault, at a time: charges it, tells the engine, lets the policy act.
+    /// A hint fault, at a time, and more of the same access where the policy asks for them.
     pub(crate) fn hint_fault(&mut self, engine: &mut Engine, unit: u32, write: bool, at: u64) {
         self.now = self.now.max(at);
         self.clear(unit, bits::ARMED);
+        self.fault_once(engine, unit, write, at);
+        while std::mem::take(&mut self.fault_again) {
+            self.fault_once(engine, unit, write, at);
+        }
+    }
+
+    /// Charges a hint fault, tells the engine, lets the policy act.
+    fn fault_once(&mut self, engine: &mut Engine, unit: u32, write: bool, at: u64) {
         let program = self.program(unit);
         let watched = if self.movement.supervised {
             self.costs.watched_fault_ns
@@ -436,11 +478,18 @@ impl World {
         self.charge(program, Charge::Profiling, fault);
         self.supervise(self.costs.supervisor_fault_ns);
         let armed = u64::from(self.armed_at[unit as usize]) << 14;
-        let event = Event::HintFault {
-            page: self.space.page(unit),
-            node: crate::hardware::node_id(self.node(unit)),
-            write,
-            idle: Some(Nanos(at.saturating_sub(armed))),
+        let node = crate::hardware::node_id(self.node(unit));
+        let event = if self.tracked.stands_in {
+            let first = self.space.base_pages(unit).0;
+            let page = space::base_page(program, first);
+            Event::Sampled { page, node, write }
+        } else {
+            Event::HintFault {
+                page: self.space.page(unit),
+                node,
+                write,
+                idle: Some(Nanos(at.saturating_sub(armed))),
+            }
         };
         engine.observe(Nanos(self.now), &event);
         if self.movement.synchronous || Nanos(self.now) >= engine.policy().next_deadline() {
@@ -467,7 +516,7 @@ impl World {
     pub(crate) fn tell_ends(&mut self, engine: &mut Engine) {
         while let Some(end) = self.ends.pop_front() {
             if let Some(ns) = end.inaccessible {
-                engine.stats_mut().inaccessible(Nanos(round(ns)));
+                engine.inaccessible(Nanos(round(ns)));
             }
             let now = Nanos(self.now.max(end.at));
             if let Some(ns) = end.busy {
@@ -659,38 +708,58 @@ impl terrace_policy::Machine for World {
         }
     }
 
-    fn reclaim_shadows(&mut self, _now: Nanos, bytes: u64, _reason: Reason) {
+    fn reclaim_shadows(&mut self, _now: Nanos, bytes: u64, _reason: Reason) -> Served {
+        if !self.movement.transactions {
+            return Err(Refusal::Unserved);
+        }
         let programs = self.shadows.len() as u64;
         let share = bytes.div_ceil(programs.max(1));
         for program in 0..self.shadows.len() {
             self.reclaim(program, share);
         }
+        Ok(())
     }
 
-    fn scan(&mut self, now: Nanos, scope: ScanScope, period: Nanos) {
-        self.start_scan(now.0, scope, period.0);
-    }
-
-    fn read_accessed(&mut self, _now: Nanos, shortest: Nanos, pass: Nanos) -> bool {
-        self.start_reading(shortest.0, pass.0);
-        true
-    }
-
-    fn inventory(&mut self, _now: Nanos) {
-        self.inventory = true;
-    }
-
-    fn probe(&mut self, _now: Nanos, node: NodeId, pages: u32) -> bool {
-        self.probes
-            .extend(node_of(self, node).map(|node| (node, pages)));
-        true
-    }
-
-    fn look(&mut self, _now: Nanos, node: NodeId, page: PageRef, pages: u32) -> bool {
-        if let (Some(node), Some(unit)) = (node_of(self, node), self.space.find(page)) {
-            self.looks.push_back((node, unit, pages));
+    fn scan(&mut self, now: Nanos, scope: ScanScope, period: Nanos) -> Served {
+        if !self.tracked.faults {
+            return Err(Refusal::Unserved);
         }
-        true
+        self.start_scan(now.0, scope, period.0);
+        Ok(())
+    }
+
+    fn read_accessed(&mut self, _now: Nanos, shortest: Nanos, pass: Nanos) -> Served {
+        if !self.tracked.bits {
+            return Err(Refusal::Unserved);
+        }
+        self.start_reading(shortest.0, pass.0);
+        Ok(())
+    }
+
+    fn fault_again(&mut self, _now: Nanos, _page: PageRef) -> Served {
+        if self.in_fault.is_none() {
+            return Err(Refusal::Unserved);
+        }
+        self.fault_again = true;
+        Ok(())
+    }
+
+    fn inventory(&mut self, _now: Nanos) -> Served {
+        self.inventory = true;
+        Ok(())
+    }
+
+    fn probe(&mut self, _now: Nanos, node: NodeId, pages: u32) -> Served {
+        let node = node_of(self, node).ok_or(Refusal::Unknown)?;
+        self.probes.push_back((node, pages));
+        Ok(())
+    }
+
+    fn look(&mut self, _now: Nanos, node: NodeId, page: PageRef, pages: u32) -> Served {
+        let node = node_of(self, node).ok_or(Refusal::Unknown)?;
+        let unit = self.space.find(page).ok_or(Refusal::Unknown)?;
+        self.looks.push_back((node, unit, pages));
+        Ok(())
     }
 }
 

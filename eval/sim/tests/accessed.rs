@@ -8,6 +8,7 @@ use std::sync::Mutex;
 
 use terrace_core::Addr;
 use terrace_core::ChunkReading;
+use terrace_core::Measurement;
 use terrace_core::Nanos;
 use terrace_core::PageBits;
 use terrace_core::Pid;
@@ -15,8 +16,11 @@ use terrace_machine_spec::Machine;
 use terrace_policy::Action;
 use terrace_policy::Event;
 use terrace_policy::Policy;
+use terrace_policy::ScanScope;
 use terrace_sim::EngineKind;
+use terrace_sim::Mover;
 use terrace_sim::Setup;
+use terrace_sim::TrackerKind;
 use terrace_workload::Sizes;
 use terrace_workload::Workload;
 
@@ -78,30 +82,41 @@ impl Policy for Reader {
     fn next_deadline(&self) -> Nanos {
         Nanos::MAX
     }
-    fn counters(&self) -> Vec<(&'static str, u64)> {
+    fn counters(&self) -> Vec<Measurement> {
         Vec::new()
     }
 }
 
-fn read(engine: EngineKind) -> Log {
+/// In the place of a preset that goes with the trackers.
+fn run(
+    engine: EngineKind,
+    system: &str,
+    trackers: &[TrackerKind],
+    wrap: &mut dyn FnMut() -> Box<dyn Policy>,
+) {
     let text = include_str!("../../../machines/cxl-2tier.toml");
     let machine = Machine::parse(text, Path::new("cxl-2tier.toml")).expect("it is checked");
     let workload = Workload::named("gups", &Sizes::fast_free(16 << 20)).expect("known");
     let mut setup = Setup::new(machine, workload);
-    setup.system = "none".to_owned();
+    setup.system = system.to_owned();
+    setup.trackers = trackers.to_vec();
+    setup.mover = Mover::MovePages;
     setup.free.insert(0, 16 << 20);
     setup.engine = engine;
     // A cache that is soon filled: the rate engine's is from the start.
     setup.machine.sockets[0].llc.bytes = 2 << 20;
     setup.seconds = 1.05;
+    terrace_sim::run_with(&setup, &mut |_| wrap(), &mut |_| {}).expect("it can be simulated");
+}
+
+fn read(engine: EngineKind) -> Log {
     let log = Arc::new(Mutex::new(Log::default()));
-    let mut wrap = |_| {
+    run(engine, "none", &[TrackerKind::AccessedBits], &mut || {
         Box::new(Reader {
             asks: true,
             log: Arc::clone(&log),
-        }) as Box<dyn Policy>
-    };
-    terrace_sim::run_with(&setup, &mut wrap, &mut |_| {}).expect("it can be simulated");
+        })
+    });
     Arc::try_unwrap(log)
         .expect("the run is over")
         .into_inner()
@@ -124,4 +139,90 @@ fn readings_keep_the_contract_and_engines_agree() {
         assert!(apart < 0.03, "{rung} ns: {count} and {other} of {pages}");
     }
     assert!(exact.fresh.len() > 4, "pages are seen at several rungs");
+}
+
+/// What hint faults and readings say of the same pages.
+#[derive(Debug)]
+struct Both {
+    asks: Vec<Action>,
+    log: Arc<Mutex<[u64; 2]>>,
+    /// Slow pages that were armed and have not faulted since, and when.
+    armed: BTreeMap<Addr, Nanos>,
+    faulted: BTreeMap<Addr, Nanos>,
+}
+
+impl Policy for Both {
+    fn name(&self) -> &'static str {
+        "both"
+    }
+    fn observe(&mut self, now: Nanos, event: &Event) {
+        match *event {
+            Event::Armed { range, .. } => {
+                let pages = (range.start.0 >> 12)..(range.end.0 >> 12);
+                for page in pages {
+                    self.armed.entry(Addr(page << 12)).or_insert(now);
+                }
+            }
+            Event::HintFault { page, .. } => {
+                self.armed.remove(&page.addr);
+                self.faulted.insert(page.addr, now);
+            }
+            _ => {}
+        }
+    }
+    fn accessed(&mut self, now: Nanos, reading: &ChunkReading<'_>) {
+        let cleared = Nanos(now.0 - reading.until.0);
+        let slow = reading.nodes.iter().find(|(node, _)| node.0 == 1);
+        let slow = slow.map_or(PageBits::NONE, |(_, pages)| *pages);
+        let mut log = self.log.lock().expect("one thread");
+        for page in slow.pages() {
+            let addr = Addr(reading.start.0 + page as u64 * 4096);
+            let accessed = reading.accessed.get(page);
+            if self.faulted.get(&addr).is_some_and(|at| *at > cleared) {
+                assert!(accessed, "{addr:?} has faulted since the clearing");
+                log[0] += 1;
+            }
+            if self.armed.get(&addr).is_some_and(|at| *at < cleared) {
+                assert!(!accessed, "{addr:?} would have faulted");
+                log[1] += 1;
+            }
+        }
+    }
+    fn tick(&mut self, _now: Nanos) {}
+    fn poll_action(&mut self) -> Option<Action> {
+        self.asks.pop()
+    }
+    fn next_deadline(&self) -> Nanos {
+        Nanos::MAX
+    }
+    fn counters(&self) -> Vec<Measurement> {
+        Vec::new()
+    }
+}
+
+/// A hint fault sets the accessed bit, and an armed page that has not faulted was not accessed.
+#[test]
+fn hint_faults_and_accessed_bits_tell_the_same_of_a_page() {
+    for engine in [EngineKind::Exact, EngineKind::Rate] {
+        let log = Arc::new(Mutex::new([0; 2]));
+        let both = [TrackerKind::AccessedBits, TrackerKind::HintFaults];
+        run(engine, "nomad", &both, &mut || {
+            let read = Action::ReadAccessed {
+                shortest: SHORTEST,
+                pass: PASS,
+            };
+            let scan = Action::Scan {
+                scope: ScanScope::Slow,
+                period: Nanos::from_millis(200),
+            };
+            Box::new(Both {
+                asks: vec![read, scan],
+                log: Arc::clone(&log),
+                armed: BTreeMap::new(),
+                faulted: BTreeMap::new(),
+            })
+        });
+        let [faulted, idle] = *log.lock().expect("one thread");
+        assert!(faulted > 1_000 && idle > 100, "{engine:?} {faulted} {idle}");
+    }
 }

@@ -181,6 +181,8 @@ fn mixed_page_sizes() {
     let program = &setup.workload.programs[0];
     let huge = (program.pages / 4..program.pages * 3 / 4, PageSize::Huge2M);
     setup.mappings.insert(program.name.clone(), vec![huge]);
+    // Room for both: what finds none waits, and what is behind it.
+    setup.free.insert(0, 2 * FREE);
     let outcome = agree(&setup);
     let stats = &outcome.stats;
     assert!(
@@ -215,9 +217,13 @@ fn as_many_transactions_abort() {
     let mut setup = setup("gups", "nomad");
     setup.machine.sockets[0].cpus = 32;
     setup.workload.programs[0].threads = 16;
-    setup.costs.transaction_fixed_ns = 60_000.0;
+    setup.costs.transaction_fixed_ns = 300_000.0;
     setup.cache = false;
-    setup.seconds = 1.0;
+    // Passes after which candidates are promoted within the run.
+    setup
+        .params
+        .insert("accessed_pass".to_owned(), "100ms".into());
+    setup.seconds = 3.0;
     let (exact, rate) = (
         run(&setup, EngineKind::Exact),
         run(&setup, EngineKind::Rate),
@@ -243,4 +249,21 @@ fn programs_on_two_sockets() {
     setup.spread = true;
     setup.seconds = 2.0;
     agree(&setup);
+}
+
+/// Lone lines from persistent memory, whose blocks are four: both engines count what they take of its bandwidth.
+#[test]
+fn on_persistent_memory() {
+    let text = include_str!("../../../machines/hemem.toml");
+    let with = |block| {
+        let mut setup = setup("gups-uniform", "none");
+        setup.machine = Machine::parse(text, Path::new("hemem.toml")).expect("checked");
+        setup.machine.nodes[1].block = block;
+        setup.machine.sockets[0].llc.bytes = 2 << 20;
+        setup.workload.programs[0].threads = 24;
+        setup.seconds = 0.6;
+        agree(&setup).metric("ops_per_s").expect("measured")
+    };
+    let (lines, blocks) = (with(64), with(256));
+    assert!(blocks < lines * 0.5, "{blocks} {lines}");
 }

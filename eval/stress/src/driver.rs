@@ -10,6 +10,7 @@ use anyhow::bail;
 use serde::Deserialize;
 use serde::Serialize;
 use terrace_core::Addr;
+use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::PageSize;
 use terrace_core::Pid;
@@ -34,6 +35,8 @@ use crate::options::WORDS_BASE;
 
 /// Commands that may wait for their answer at a time.
 pub(crate) const WINDOW: usize = 256;
+/// The C library's arenas begin at multiples of this, with their state (glibc `HEAP_MAX_SIZE`).
+const ARENA_BYTES: u64 = 64 << 20;
 /// Longest run of neighbouring pages in one go.
 const RUN_MAX: u64 = 24;
 
@@ -65,6 +68,8 @@ pub(crate) struct Counts {
     pub(crate) inaccessible_ns_max: u64,
     pub(crate) placed: u64,
     pub(crate) misplaced: u64,
+    /// Moves of a page with the state of one of malloc's arenas, `--everywhere` only.
+    pub(crate) arenas_moved: u64,
     pub(crate) costs: Vec<String>,
 }
 
@@ -190,7 +195,8 @@ impl Driver<'_> {
             && let Some((start, end)) = self.some_mapping()
         {
             let pages = (end - start) >> 12;
-            let page = self.random.below(pages);
+            // Allocators keep their state at the start.
+            let page = self.random.below(pages) * (pick & 1);
             return (start + (page << 12), PageSize::Base4K, pages - page);
         }
         if pick < 50 && self.options.chaos_areas > 0 {
@@ -203,6 +209,10 @@ impl Driver<'_> {
         let page = self.random.below(self.options.pages);
         let addr = WORDS_BASE + page * size.bytes();
         (addr, size, self.options.pages - page)
+    }
+
+    fn is_arena(&self, addr: u64) -> bool {
+        addr.is_multiple_of(ARENA_BYTES) && self.anywhere.iter().any(|(start, _)| *start == addr)
     }
 
     fn some_mapping(&mut self) -> Option<(u64, u64)> {
@@ -285,15 +295,16 @@ impl Driver<'_> {
                 Report::Ended {
                     seq,
                     outcome,
-                    value,
+                    inaccessible,
                     errno,
                     addr,
                 } => {
-                    let op = self
-                        .waiting
-                        .remove(&seq)
-                        .with_context(|| format!("Answer to {seq}, which was not asked"))?;
-                    self.count(op, outcome, value, errno, addr)?;
+                    let op = self.answered(seq)?;
+                    self.count(op, outcome, inaccessible, errno, addr)?;
+                }
+                Report::Reclaimed { seq, shadows } => {
+                    self.answered(seq)?;
+                    self.counts.reclaimed += shadows;
                 }
                 Report::Notice(notice) => self.count_notice(notice),
             }
@@ -301,29 +312,31 @@ impl Driver<'_> {
         Ok(())
     }
 
+    fn answered(&mut self, seq: u64) -> anyhow::Result<Op> {
+        let op = self.waiting.remove(&seq);
+        op.with_context(|| format!("Answer to {seq}, which was not asked"))
+    }
+
     fn count(
         &mut self,
         op: Op,
         outcome: Outcome,
-        value: u64,
+        inaccessible: Nanos,
         errno: u8,
         addr: Addr,
     ) -> anyhow::Result<()> {
-        if let Op::ReclaimShadows { .. } = op {
-            self.counts.reclaimed += value;
-            return Ok(());
-        }
         if !matches!(
             op,
             Op::Promote { .. } | Op::Demote { .. } | Op::Exchange { .. }
         ) {
             return Ok(());
         }
-        if value > 0 {
-            self.times.push(value);
+        if inaccessible > Nanos::ZERO {
+            self.times.push(inaccessible.0);
         }
         if outcome.moved() {
             self.moved.push(addr.0);
+            self.counts.arenas_moved += u64::from(self.is_arena(addr.0));
         }
         let counts = &mut self.counts;
         let counter = match (outcome, op) {

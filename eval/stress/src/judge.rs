@@ -169,8 +169,7 @@ fn drive_command(own: &Path, options: &Options, socket: &Path) -> Command {
         .args(["--batch", &options.batch.to_string()])
         .args(["--copy-threads", &options.copy_threads.to_string()])
         .args(options.streaming.then_some("--streaming"))
-        .args(options.writers_wait.then_some("--writers-wait"))
-        .args(options.copy_in_commit.then_some("--copy-in-commit"));
+        .args(["--commit", options.commit.name()]);
     if options.everywhere {
         command.arg("--everywhere");
     }
@@ -253,12 +252,13 @@ fn report(options: &Options, counts: Option<&Counts>, verdict: &str) -> anyhow::
         counts.reclaimed
     );
     println!(
-        "wp faults {} missing faults {} writes waited {} unmapped {} remapped {}",
+        "wp faults {} missing faults {} writes waited {} unmapped {} remapped {} arenas moved {}",
         counts.wp_faults,
         counts.missing_faults,
         counts.writes_waited,
         counts.unmapped,
-        counts.remapped
+        counts.remapped,
+        counts.arenas_moved
     );
     println!(
         "inaccessible us: p50 {} p99 {} max {}; placed {} misplaced {}",

@@ -12,6 +12,7 @@ mod judge;
 mod link;
 mod options;
 mod storm;
+mod toll;
 mod victim;
 
 use std::process::ExitCode;
@@ -24,6 +25,8 @@ use crate::options::Role;
 fn main() -> ExitCode {
     let result = match Cli::parse().role {
         Role::Storm(options) => return ended(storm::run(&options)),
+        Role::Toll(options) => toll::run(&options),
+        Role::Works => toll::work(),
         Role::Words(options) => judge::run(&options),
         Role::Drive(options) => driver::run(&options),
         Role::Victim(options) => victim::run(&options),

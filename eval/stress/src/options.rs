@@ -36,6 +36,11 @@ pub(crate) enum Role {
     Words(Options),
     /// Moves the pages of any program about while it runs, in the supervisor's place.
     Storm(StormOptions),
+    /// What a manager costs a program that starts threads, forks and touches new memory.
+    Toll(TollOptions),
+    /// The works of `toll`.
+    #[command(hide = true)]
+    Works,
     /// The supervisor's side (started by `words`).
     #[command(hide = true)]
     Drive(DriveOptions),
@@ -82,12 +87,9 @@ pub(crate) struct Options {
     /// Pages of one batch of the agent.
     #[arg(long, default_value_t = 32)]
     pub(crate) batch: u32,
-    /// Copy base pages in the commit instead of before it.
-    #[arg(long)]
-    pub(crate) copy_in_commit: bool,
-    /// Writers of a page that is copied wait for its commit instead of aborting it.
-    #[arg(long, conflicts_with = "copy_in_commit")]
-    pub(crate) writers_wait: bool,
+    /// Who copies a page, and when: copy (the kernel migrates), transaction, wait.
+    #[arg(long, default_value = "transaction", value_parser = commit)]
+    pub(crate) commit: Commit,
     /// Threads that copy one huge page together.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
     pub(crate) copy_threads: u8,
@@ -120,7 +122,7 @@ pub(crate) struct StormOptions {
     /// Size of the pages that are moved.
     #[arg(long, default_value = "4k")]
     pub(crate) page_size: PageArg,
-    /// When pages are copied: copy (base pages in their commit), transaction, wait.
+    /// Who copies a page, and when: copy (the kernel migrates), transaction, wait.
     #[arg(long, default_value = "copy", value_parser = commit)]
     pub(crate) commit: Commit,
     /// Orders a second.
@@ -140,13 +142,24 @@ pub(crate) struct StormOptions {
     pub(crate) command: Vec<OsString>,
 }
 
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct TollOptions {
+    /// Turns of each work, alone and managed.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) turns: u32,
+    /// How long a turn takes, ms.
+    #[arg(long, default_value_t = 5)]
+    pub(crate) milliseconds: u64,
+    /// Print the table as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// What manages a program when it is put before its command: terrace run --
+    #[arg(required = true, trailing_var_arg = true, value_name = "PREFIX")]
+    pub(crate) command: Vec<OsString>,
+}
+
 fn commit(name: &str) -> Result<Commit, String> {
-    match name {
-        "copy" => Ok(Commit::Copy),
-        "transaction" => Ok(Commit::Transaction),
-        "wait" => Ok(Commit::Wait),
-        _ => Err("give copy, transaction or wait".to_owned()),
-    }
+    Commit::named(name).ok_or_else(|| "give copy, transaction or wait".to_owned())
 }
 
 #[derive(Debug, Clone, clap::Args)]
@@ -174,10 +187,8 @@ pub(crate) struct DriveOptions {
     pub(crate) workers: u32,
     #[arg(long)]
     pub(crate) batch: u32,
-    #[arg(long)]
-    pub(crate) copy_in_commit: bool,
-    #[arg(long)]
-    pub(crate) writers_wait: bool,
+    #[arg(long, value_parser = commit)]
+    pub(crate) commit: Commit,
     #[arg(long, default_value_t = 1)]
     pub(crate) copy_threads: u8,
     #[arg(long)]
@@ -190,19 +201,9 @@ impl DriveOptions {
             ring_bytes: 0,
             copy_workers: self.workers,
             batch_pages: self.batch,
-            commit: self.commit(),
+            commit: self.commit,
             copy_threads: self.copy_threads,
             streaming: self.streaming,
-        }
-    }
-
-    const fn commit(&self) -> Commit {
-        if self.writers_wait {
-            Commit::Wait
-        } else if self.copy_in_commit {
-            Commit::Copy
-        } else {
-            Commit::Transaction
         }
     }
 }

@@ -64,6 +64,8 @@ struct Counts {
 /// A process under orders.
 struct Victim {
     link: Link,
+    /// Its pages at the last look, and those of them that are still to be ordered.
+    known: Vec<u64>,
     pages: Vec<u64>,
     looked: Instant,
     waiting: BTreeSet<u64>,
@@ -166,6 +168,7 @@ impl Storm<'_> {
         }
         victims.push(Victim {
             link,
+            known: Vec::new(),
             pages: Vec::new(),
             looked: Instant::now(),
             waiting: BTreeSet::new(),
@@ -189,7 +192,12 @@ impl Storm<'_> {
         }
         if victim.pages.is_empty() && victim.looked.elapsed() > LOOK {
             victim.looked = Instant::now();
-            victim.pages = pages(victim.link.hello.pid, self.options.page_size.size());
+            let found = pages(victim.link.hello.pid, self.options.page_size.size());
+            // Of a process whose main thread has ended /proc shows none.
+            if !found.is_empty() {
+                victim.known = found;
+            }
+            victim.pages.clone_from(&victim.known);
             self.shuffle(&mut victim.pages);
         }
         let mut any = false;

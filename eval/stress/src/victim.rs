@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use std::time::Instant;
 
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
@@ -25,6 +26,10 @@ use crate::options::WORDS_BASE;
 
 /// Places of a page.
 pub(crate) const SPOTS: u64 = 64;
+/// After so many visits a thread rests a moment, as programs do: what needs a huge page that nobody
+/// writes to would otherwise hardly ever come to its end.
+const VISITS_WITHOUT_REST: u64 = 1 << 20;
+const REST: Duration = Duration::from_millis(16);
 
 /// Set when it is time to end.
 pub(crate) static STOP: AtomicBool = AtomicBool::new(false);
@@ -177,6 +182,8 @@ impl Words {
 
 fn work(words: &Words, thread: u64, visits: &AtomicU64) {
     let mut random = Random::seeded(thread + 100);
+    // An arena of malloc's own, whose lock a fork takes.
+    let own = std::hint::black_box(vec![1_u8; 200]);
     let mut count = 0;
     while !STOP.load(Ordering::Relaxed) {
         for _ in 0..256 {
@@ -185,6 +192,11 @@ fn work(words: &Words, thread: u64, visits: &AtomicU64) {
             words.visit(thread, page, (pick >> 40) % SPOTS, pick & 3 == 0);
         }
         count += 256;
+        if count % VISITS_WITHOUT_REST == 0 {
+            std::thread::sleep(REST);
+        }
+        // As a program reads its data: its page may have a shadow while forks come.
+        std::hint::black_box(own[0]);
     }
     visits.fetch_add(count, Ordering::Relaxed);
 }
@@ -253,9 +265,24 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ends the main thread while another still runs. The process shall end with that one.
+/// Ends the main thread while another still runs, whose pages move meanwhile and which has something to
+/// say. The process shall end with that one.
 pub(crate) fn leave() -> ! {
-    std::thread::spawn(|| std::thread::sleep(Duration::from_millis(500)));
+    std::thread::spawn(|| {
+        let mut pages = vec![0_u64; 1 << 17];
+        for (index, word) in pages.iter_mut().enumerate() {
+            *word = index as u64;
+        }
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(1) {
+            std::hint::black_box(&pages);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let wrong = (0_u64..).zip(&pages).filter(|(n, word)| n != *word).count();
+        println!("{wrong} words wrong");
+    });
+    // Long enough to be known: nobody can look at the mappings of a process whose main thread has ended.
+    std::thread::sleep(Duration::from_millis(400));
     // SAFETY: SYS_exit ends this thread alone; nothing on its stack is lent to another.
     unsafe { libc::syscall(libc::SYS_exit, 0) };
     unreachable!("the thread has ended")

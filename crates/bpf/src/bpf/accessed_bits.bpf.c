@@ -59,8 +59,14 @@ struct {
 	__type(value, struct table);
 } scratch SEC(".maps");
 
-/* arch/x86/include/asm/pgtable_types.h: bits of an entry. */
+/*
+ * arch/x86/include/asm/pgtable_types.h: bits of an entry. A page that NUMA
+ * balancing has armed, or mprotect(PROT_NONE), is there and has PROTNONE in
+ * place of PRESENT, its accessed bit as it was, and all bits of its frame
+ * inverted (pgtable-invert.h). Entries for swap and migration have neither.
+ */
 #define PRESENT 1ULL
+#define PROTNONE_SHIFT 8
 #define ACCESSED_SHIFT 5
 #define LEAF 128ULL
 /* Set in a last-level entry that maps no page of anybody's: the zero page, devices. */
@@ -83,6 +89,18 @@ struct sort {
 	struct accessed_chunk *c;
 	struct table *t;
 };
+
+/* Whether it maps memory. */
+static __always_inline __u64 is_there(__u64 e)
+{
+	return (e | e >> PROTNONE_SHIFT) & PRESENT;
+}
+
+/* The frame's bits, of an entry that is there. */
+static __always_inline __u64 frame_of(__u64 e)
+{
+	return (e ^ ((e & PRESENT) - 1)) & FRAME;
+}
 
 static __always_inline __u64 entry_at(__u64 table, __u64 va, int shift)
 {
@@ -107,7 +125,7 @@ static long sort_range(__u32 i, struct sort *s)
 
 		for (int b = 0; b < 64; b++) {
 			__u64 e = s->t->entry[k * 64 + b];
-			__u64 off = ((e & FRAME) >> 12) - first;
+			__u64 off = (frame_of(e) >> 12) - first;
 
 			in |= ((~off & (off - count)) >> 63) << b;
 		}
@@ -152,7 +170,7 @@ static __always_inline bool table(struct place *p, struct accessed_chunk *c, __u
 		for (int b = 0; b < 64; b++) {
 			__u64 x = p->t->entry[k * 64 + b];
 
-			present |= (x & ~(x >> SPECIAL_SHIFT) & PRESENT) << b;
+			present |= (is_there(x) & ~(x >> SPECIAL_SHIFT)) << b;
 			accessed |= ((x >> ACCESSED_SHIFT) & 1) << b;
 		}
 		c->present[k] = present;
@@ -162,7 +180,7 @@ static __always_inline bool table(struct place *p, struct accessed_chunk *c, __u
 	if (!any)
 		return false;
 	c->huge = 0;
-	c->first_frame = (p->t->entry[0] & FRAME) >> 12;
+	c->first_frame = frame_of(p->t->entry[0]) >> 12;
 	bpf_loop(p->w->ranges, sort_range, &s, 0);
 	return true;
 }
@@ -194,19 +212,19 @@ static long step(__u32 i, struct place *p)
 			return skip(p, 39);
 	}
 	e = entry_at(p->base + (e & FRAME), va, 30);
-	if (!(e & PRESENT))
+	if (!is_there(e))
 		return skip(p, 30);
 	if (e & LEAF) {
 		/* 1 GiB: each 2 MiB of it, all with its one bit. */
-		leaf(p, c, e, ((e & FRAME & ~((1ULL << 30) - 1)) | (va & ((1ULL << 30) - (1ULL << 21)))) >> 12);
+		leaf(p, c, e, ((frame_of(e) & ~((1ULL << 30) - 1)) | (va & ((1ULL << 30) - (1ULL << 21)))) >> 12);
 		found = true;
 	} else {
 		dir = p->base + (e & FRAME);
 		e = entry_at(dir, va, 21);
-		if (!(e & PRESENT)) {
+		if (!is_there(e)) {
 			found = false;
 		} else if (e & LEAF) {
-			leaf(p, c, e, (e & FRAME & ~((1ULL << 21) - 1)) >> 12);
+			leaf(p, c, e, (frame_of(e) & ~((1ULL << 21) - 1)) >> 12);
 			found = true;
 		} else {
 			found = table(p, c, dir, e);

@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `terrace sim`, `terrace sim compare` and `terrace sim profile` as they were typed.
+//! `terrace sim` and `terrace sim compare` as they were typed.
 
 use std::num::NonZero;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use clap::Args;
 use clap::Subcommand;
 use terrace_core::parse_bytes;
-use terrace_supervisor::options::DEFAULT_POLICY;
+use terrace_policy::DEFAULT;
+use terrace_policy::Mover;
+use terrace_policy::Preset;
+use terrace_policy::TrackerKind;
 
 use super::JsonArgs;
+
+/// Every preset, and the oracle.
+static COMPARED: LazyLock<String> =
+    LazyLock::new(|| terrace_experiment::presets_and(&[], |_| true));
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -24,8 +32,6 @@ pub(crate) struct SimCli {
 pub(crate) enum SimCommand {
     /// Simulate a matrix of machines, workloads and policies; write tables and a page with plots.
     Compare(CompareArgs),
-    /// Judge trackers: how much of the hot set each knows, at a given overhead.
-    Profile(ProfileArgs),
 }
 
 /// What every simulation is told.
@@ -74,16 +80,30 @@ pub(crate) struct SimArgs {
     pub(crate) common: CommonArgs,
     #[command(flatten)]
     pub(crate) play: PlayArgs,
-    /// Preset (`terrace policies`) or baseline: random, oracle, autonuma, kernel-tiering, tpp, memory-mode.
-    #[arg(long, value_name = "NAME", default_value = DEFAULT_POLICY)]
+    #[arg(long, value_name = "NAME", default_value = DEFAULT.name, help = format!(
+        "Preset (`terrace policies`) or baseline: {}", terrace_sim::systems().join(", ")))]
     pub(crate) policy: String,
-    /// A parameter of the policy, e.g. hysteresis=2 or scan_period_min=500ms.
+    /// A parameter of the policy, e.g. max_retries=2 or scan_period=500ms.
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) param: Vec<String>,
-    /// Priority of a program of the workload (policies that heed it: hemem): all of its memory is to be in the fast tier.
-    /// With `--workload mix --size of=kv:zipf+rest:gups` the programs are kv and rest: kv=1.
-    #[arg(long, value_name = "PROGRAM=N")]
+    #[arg(long, value_name = "PROGRAM=N", help = format!(
+        "Priority of a program of the workload (policies that heed it: {}): all of its memory is to be in the \
+         fast tier. With `--workload mix --size of=kv:zipf+rest:gups` the programs are kv and rest: kv=1",
+        Preset::names_of(|preset| preset.priorities)))]
     pub(crate) priority: Vec<String>,
+    /// Where accesses are learnt from, as for `terrace run`: all of these together, of auto, accessed-bits,
+    /// hint-faults, pmu.
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "auto"
+    )]
+    pub(crate) tracker: Vec<TrackerKind>,
+    /// Who moves pages: the kernel from outside the program (move-pages), an agent in it by transactions or as the
+    /// preset has it (agent), the hint fault (in-fault). auto: as the preset has it.
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    pub(crate) mover: Mover,
     /// Size of the fastest node; the workload is sized in proportion.
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub(crate) fast_free: Option<u64>,
@@ -110,7 +130,7 @@ pub(crate) struct CompareArgs {
         long,
         value_name = "NAMES",
         value_delimiter = ',',
-        default_value = "none,kernel-tiering,tpp,nomad,adaptive,oracle"
+        default_value = COMPARED.as_str()
     )]
     pub(crate) policies: Vec<String>,
     /// Sizes of the fastest node; the workloads are sized in proportion.
@@ -131,40 +151,6 @@ pub(crate) struct CompareArgs {
     /// interrupted matrix goes on from there.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ProfileArgs {
-    /// Machine file.
-    #[arg(long, value_name = "FILE", default_value = "machines/cxl-2tier.toml")]
-    pub(crate) machine: PathBuf,
-    /// What runs; `terrace bench --help` lists the names.
-    #[arg(long, value_name = "NAME", default_value = "gups")]
-    pub(crate) workload: String,
-    #[command(flatten)]
-    pub(crate) common: CommonArgs,
-    /// hint-faults, hint-faults-mru, pmu, accessed-bits, damon, thermostat; ideal and random to compare.
-    #[arg(
-        long,
-        value_name = "NAMES",
-        value_delimiter = ',',
-        default_value = "hint-faults,hint-faults-mru,pmu,accessed-bits,damon,thermostat"
-    )]
-    pub(crate) trackers: Vec<String>,
-    /// What each tracker may take, of one processor's time.
-    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = percent)]
-    pub(crate) overhead: f64,
-    /// Most of the memory that counts as hot.
-    #[arg(long, value_name = "PERCENT", default_value = "20%", value_parser = percent)]
-    pub(crate) hot: f64,
-    /// Size of the fastest node; the workload is sized in proportion.
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub(crate) fast_free: Option<u64>,
-    /// What memory is mapped with.
-    #[arg(long, default_value = "4k", value_parser = ["4k", "2m", "1g"])]
-    pub(crate) page_size: String,
-    #[command(flatten)]
-    pub(crate) json: JsonArgs,
 }
 
 /// `5%` as 0.05.

@@ -15,8 +15,8 @@ use terrace_claims::figure;
 use terrace_claims::plan;
 use terrace_claims::plan::Filed;
 use terrace_claims::plan::Known;
+use terrace_experiment::Job;
 use terrace_machine_spec::Machine;
-use terrace_sim::Setup;
 
 use crate::args::ClaimsArgs;
 
@@ -31,14 +31,7 @@ pub(crate) struct Loaded {
 pub(crate) struct Folder {
     pub(crate) claims: Vec<Loaded>,
     /// By [`terrace_claims::RunSpec::key`].
-    pub(crate) runs: BTreeMap<String, Planned>,
-}
-
-/// A run to make.
-pub(crate) struct Planned {
-    /// File, line and name, for errors.
-    pub(crate) place: String,
-    pub(crate) setup: Setup,
+    pub(crate) runs: BTreeMap<String, Job>,
 }
 
 /// Reads everything; the error is one line for the user.
@@ -86,7 +79,7 @@ pub(crate) fn load(args: &ClaimsArgs) -> Result<Folder, String> {
                 terrace_sim::check(&setup).map_err(|error| refuse(error.to_string()))?;
             }
             if wanted && missing.is_empty() {
-                let planned = Planned { place, setup };
+                let planned = Job { place, setup };
                 folder.runs.insert(run.spec.key(), planned);
             }
         }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which runs a matrix has: every combination once, in the order in which it was asked for.
 
+use terrace_policy::Mover;
+use terrace_policy::TrackerKind;
 use terrace_sim::Setup;
 
 use super::record::Spec;
@@ -73,6 +75,8 @@ fn common(args: &CompareArgs) -> SimArgs {
         policy: String::new(),
         param: Vec::new(),
         priority: Vec::new(),
+        tracker: vec![TrackerKind::Auto],
+        mover: Mover::Auto,
         fast_free: None,
         page_size: String::new(),
         no_oracle: true,

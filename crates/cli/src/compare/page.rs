@@ -7,6 +7,7 @@ use terrace_chart::Line;
 use terrace_chart::Quantity;
 use terrace_chart::escape;
 use terrace_chart::key;
+use terrace_policy::UNMANAGED;
 
 use super::record::Point;
 use super::record::Record;
@@ -40,13 +41,16 @@ pub(crate) fn render(args: &CompareArgs, records: &[Record]) -> anyhow::Result<S
     Ok(terrace_chart::page(
         "Terrace: simulated side by side",
         &body,
+        &terrace_experiment::looks(),
     ))
 }
 
 /// Throughput of all, as a multiple of `none` where that was run.
 fn overview(out: &mut String, groups: &[&[Record]], all: &[Record]) -> std::fmt::Result {
     let policies = groups[0].iter().map(|run| run.spec.policy.as_str());
-    let relative = groups[0].iter().any(|run| run.spec.policy == "none");
+    let relative = groups[0]
+        .iter()
+        .any(|run| run.spec.policy == UNMANAGED.name);
     let what = if relative {
         "Throughput, as a multiple of none"
     } else {
@@ -63,7 +67,7 @@ fn overview(out: &mut String, groups: &[&[Record]], all: &[Record]) -> std::fmt:
     for runs in groups {
         write!(out, "<tr><td>{}</td>", escape(&table::group(&runs[0].spec)))?;
         for run in *runs {
-            let cell = match table::of(run, all, "none") {
+            let cell = match table::of(run, all, UNMANAGED.name) {
                 Some(times) if relative => format!("{times:.2}"),
                 _ => table::rate(run),
             };

@@ -6,6 +6,8 @@ use comfy_table::CellAlignment;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use terrace_chart::thousands;
+use terrace_policy::UNMANAGED;
+use terrace_sim::ORACLE;
 
 use super::record::Record;
 use super::record::Spec;
@@ -41,8 +43,8 @@ pub(crate) fn cells(record: &Record, records: &[Record]) -> [String; 10] {
     let count = |name: &str| metric(name).map_or_else(dash, thousands);
     [
         rate(record),
-        of(record, records, "none").map_or_else(dash, |times| format!("{times:.2}")),
-        percent(of(record, records, "oracle")),
+        of(record, records, UNMANAGED.name).map_or_else(dash, |times| format!("{times:.2}")),
+        percent(of(record, records, ORACLE.name)),
         percent(metric("fast_access_ratio")),
         metric("seconds_to_90pct").map_or_else(dash, |seconds| format!("{seconds:.0} s")),
         count("promoted_pages"),

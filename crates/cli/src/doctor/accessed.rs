@@ -61,7 +61,7 @@ fn missing(found: String) -> Finding {
         what: WHAT,
         state: State::Missing,
         found: vec![found],
-        follows: "the default policy promotes nothing; --policy hemem takes samples of a PMU",
+        follows: "the default policy promotes nothing; take one that decides by samples of a PMU (terrace policies)",
         to_do: "run as root on x86-64 with Linux 6.1 or newer, with BTF, outside of a container, on a kernel that \
                 is not locked down",
     }

@@ -15,8 +15,8 @@ use terrace_track::pmu::Survey;
 use terrace_track::pmu::survey;
 
 const WHAT: &str = "PMU sampling";
-const WITHOUT: &str = "policies that decide by samples (hemem) take hint faults instead, each of \
-                       which costs the program a fault";
+const WITHOUT: &str = "policies that decide by samples (terrace policies) take hint faults instead, \
+                       each of which costs the program a fault";
 
 /// Asks, unless it is forced off.
 pub(super) fn finding(off: &[Fact]) -> Finding {

@@ -3,20 +3,24 @@
 #![allow(dead_code, reason = "each bench uses a part")]
 
 use terrace_core::Addr;
+use terrace_core::CHUNK_BYTES;
+use terrace_core::CHUNK_PAGES;
+use terrace_core::ChunkReading;
 use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::NodeInfo;
 use terrace_core::NodeMemory;
+use terrace_core::PageBits;
 use terrace_core::PageRef;
 use terrace_core::PageSize;
 use terrace_core::Pid;
 use terrace_core::TierId;
 use terrace_core::Tiers;
 use terrace_policy::Engine;
+use terrace_policy::Event;
 use terrace_policy::Machine;
 use terrace_policy::Migration;
 use terrace_policy::Reason;
-use terrace_policy::ScanScope;
 use terrace_policy::Verdict;
 use terrace_policy::Way;
 
@@ -38,9 +42,6 @@ impl Machine for AtOnce {
     fn migrate(&mut self, _: Nanos, page: PageRef, migration: Migration, _: Reason) {
         self.orders.push((page, migration));
     }
-    fn reclaim_shadows(&mut self, _: Nanos, _: u64, _: Reason) {}
-    fn scan(&mut self, _: Nanos, _: ScanScope, _: Nanos) {}
-    fn inventory(&mut self, _: Nanos) {}
 }
 
 impl AtOnce {
@@ -130,6 +131,37 @@ impl Bench {
         };
         bench.sample();
         bench
+    }
+
+    /// A pass over the accessed bits of all pages ends: all were accessed, or none.
+    pub(crate) fn pass(&mut self, accessed: bool) {
+        let pages = self.machine.node.len();
+        for (chunk, nodes) in (0_u64..).zip(self.machine.node.chunks(CHUNK_PAGES)) {
+            let on = [FAST, SLOW].map(|id| {
+                let mut bits = PageBits::NONE;
+                let here = nodes.iter().enumerate().filter(|(_, node)| **node == id);
+                here.for_each(|(page, _)| bits.set(page));
+                (id, bits)
+            });
+            let present = on[0].1.or(&on[1].1);
+            let seen = if accessed { present } else { PageBits::NONE };
+            let reading = ChunkReading {
+                pid: Pid(1),
+                start: Addr(chunk * CHUNK_BYTES),
+                since: Nanos::ZERO,
+                until: Nanos(1),
+                last: true,
+                huge: false,
+                present,
+                accessed: seen,
+                fresh: seen,
+                nodes: &on,
+            };
+            self.engine.accessed(self.now, &reading);
+        }
+        let (pid, pages, busy) = (Pid(1), pages as u64, Nanos(1));
+        let event = Event::Watched { pid, pages, busy };
+        self.engine.observe(self.now, &event);
     }
 
     pub(crate) fn sample(&mut self) {

@@ -3,5 +3,8 @@
 
 pub mod adaptive;
 pub mod hemem;
+pub mod kernel_tiering;
+pub mod linux_nb;
 pub mod nomad;
 pub mod none;
+pub mod tpp;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The baseline that never moves a page.
 
+use terrace_core::Measurement;
 use terrace_core::Nanos;
 
-use crate::Evidence;
+use crate::Capabilities;
 use crate::Policy;
 use crate::event::Action;
 use crate::event::Event;
+use crate::preset::Colour;
 use crate::preset::Preset;
 
 /// Moves nothing: what other policies are compared with.
@@ -14,10 +16,13 @@ pub static PRESET: Preset = Preset {
     name: "none",
     title: "moves nothing",
     paper: Option::None,
-    evidence: Evidence::Nothing,
-    agent: false,
-    writers_wait: false,
+    needs: Capabilities::empty(),
+    uses: Capabilities::empty(),
     priorities: false,
+    colour: Colour {
+        light: "#7b8188",
+        dark: "#9299a1",
+    },
     help: &[],
     dilated: |_| Vec::new(),
     build: |_, _| Ok(Box::new(None)),
@@ -32,9 +37,6 @@ impl Policy for None {
         "none"
     }
 
-    fn evidence(&self) -> Evidence {
-        Evidence::Nothing
-    }
     fn observe(&mut self, _now: Nanos, _event: &Event) {}
     fn tick(&mut self, _now: Nanos) {}
     fn poll_action(&mut self) -> Option<Action> {
@@ -43,7 +45,7 @@ impl Policy for None {
     fn next_deadline(&self) -> Nanos {
         Nanos::MAX
     }
-    fn counters(&self) -> Vec<(&'static str, u64)> {
+    fn counters(&self) -> Vec<Measurement> {
         Vec::new()
     }
 }

@@ -16,7 +16,9 @@ use terrace_core::PageSize;
 use terrace_core::Pid;
 use terrace_core::TierId;
 use terrace_core::Tiers;
+use terrace_policy::About;
 use terrace_policy::Action;
+use terrace_policy::Belief;
 use terrace_policy::Event;
 use terrace_policy::Migration;
 use terrace_policy::Policy;
@@ -97,6 +99,12 @@ impl Machine {
             moves: 0,
             orders: Vec::new(),
         }
+    }
+
+    /// What the policy believes.
+    pub(crate) fn explain(&self, page: Option<Addr>) -> Option<Belief> {
+        self.policy
+            .explain(Nanos(self.now), About { pid: PID, page })
     }
 
     /// Seconds so far.

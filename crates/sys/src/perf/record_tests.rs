@@ -143,31 +143,71 @@ fn records_that_are_no_samples() {
     assert!(parse(3, 1 << 13, &words(&[1, 2])).is_err());
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+fn fields(wanted: u16) -> Fields {
+    let all = [
+        Fields::IP,
+        Fields::TID,
+        Fields::TIME,
+        Fields::ADDR,
+        Fields::CPU,
+        Fields::PERIOD,
+        Fields::WEIGHT,
+        Fields::DATA_SOURCE,
+        Fields::IDENTIFIER,
+        Fields::PHYS_ADDR,
+    ];
+    all.into_iter()
+        .enumerate()
+        .filter(|(bit, _)| wanted >> bit & 1 != 0)
+        .fold(Fields::default(), |all, (_, field)| all.with(field))
+}
 
-    /// Any bytes and any fields: a record or an error, no panic.
+proptest! {
+    /// Any bytes and any fields, mostly behind a header that is right: a record or an error, no panic.
     #[test]
-    fn any_bytes_are_parsed_or_refused(
-        bytes in prop::collection::vec(any::<u8>(), 0..200),
+    fn fuzz_perf_records(
+        bytes in prop::collection::vec(any::<u8>(), 0..120),
         kind in 0u32..16,
-        misc in any::<u16>(),
+        misc in prop_oneof![any::<u16>(), Just(1 << 13)],
         wanted in any::<u16>(),
-        whole in any::<bool>(),
+        whole in prop_oneof![7 => Just(true), 1 => Just(false)],
     ) {
-        let fields = [
-            Fields::IP, Fields::TID, Fields::TIME, Fields::ADDR, Fields::CPU, Fields::PERIOD,
-            Fields::WEIGHT, Fields::DATA_SOURCE, Fields::IDENTIFIER, Fields::PHYS_ADDR,
-        ];
-        let fields = fields
-            .into_iter()
-            .enumerate()
-            .filter(|(bit, _)| wanted >> bit & 1 != 0)
-            .fold(Fields::default(), |all, (_, field)| all.with(field));
+        let fields = fields(wanted);
         let bytes = if whole { record(kind, misc, &bytes) } else { bytes };
         let parsed = Layout(fields).parse(&bytes);
         if whole && kind == 9 {
             prop_assert_eq!(parsed.is_ok(), bytes.len() >= fields.sample_bytes());
         }
+        if let Err(error) = parsed {
+            prop_assert_eq!(error.bytes, bytes.len());
+        }
+    }
+
+    /// Records in a ring, over its end, one of them perhaps with a length that cannot be: all before it come out
+    /// whole, nothing behind it does.
+    #[test]
+    fn fuzz_perf_rings(
+        sizes in prop::collection::vec(0_usize..40, 0..6),
+        broken in prop::option::of((0_usize..6, any::<u16>())),
+        split in any::<prop::sample::Index>(),
+        enough in 0_usize..400,
+    ) {
+        let records: Vec<Vec<u8>> = sizes.iter().map(|size| record(9, 0, &vec![7; *size])).collect();
+        let mut all = records.concat();
+        let lie = broken.filter(|(which, _)| *which < records.len());
+        if let Some((which, size)) = lie {
+            let at: usize = records[..which].iter().map(Vec::len).sum();
+            all[at + 6..at + 8].copy_from_slice(&size.to_ne_bytes());
+        }
+        let (first, second) = all.split_at(split.index(all.len() + 1));
+        let (mut came, mut buffer) = (Vec::new(), Vec::new());
+        let mut sink = |bytes: &[u8]| came.push(bytes.to_vec());
+        let walked = super::walk::walk(first, second, enough, &mut buffer, &mut sink);
+        prop_assert_eq!(walked.bytes, came.iter().map(Vec::len).sum::<usize>());
+        prop_assert!(walked.bytes <= all.len());
+        prop_assert!(walked.broken || walked.bytes >= enough.min(all.len()));
+        let sound = lie.map_or(records.len(), |(which, _)| which).min(came.len());
+        prop_assert_eq!(&came[..sound], &records[..sound]);
+        prop_assert!(lie.is_some() || !walked.broken);
     }
 }

@@ -16,6 +16,7 @@ use crate::move_pages::Target;
 use crate::pagemap::Pagemap;
 use crate::uffd::Events;
 use crate::uffd::Uffd;
+use crate::uffd::Writers;
 use crate::uffd::read_write;
 
 const UFFDIO_API: ioctl::Opcode = read_write::<abi::uffdio_api>(abi::_UFFDIO_API);
@@ -65,7 +66,7 @@ pub fn uffd_features() -> Result<UffdFeatures, Errno> {
 ///
 /// `EPERM` or `EACCES` without permission; `EINVAL` where the kernel cannot move pages.
 pub fn uffd_for_kernel_faults() -> Result<(), Errno> {
-    Uffd::open(Events::None).map(drop)
+    Uffd::open(Events::None, Writers::Wait).map(drop)
 }
 
 /// Whether the page map can be scanned.

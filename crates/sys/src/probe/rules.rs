@@ -93,7 +93,7 @@ const RULES: &[Rule] = &[
         ],
         wants: &[Fact::PromoteRateLimit],
         without: (
-            "policies that decide by hint faults (nomad) promote nothing",
+            "policies that decide by hint faults (terrace policies) promote nothing",
             "run as root outside of a container, on a kernel with CONFIG_NUMA_BALANCING and BTF \
              that is not locked down",
         ),

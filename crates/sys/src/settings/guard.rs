@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Holding kernel settings: change them, and put them back at the end, whichever end it is.
+//!
+//! Any number of processes hold them at once. Each writes down what it needs; each setting has the one value
+//! that serves all ([`wishes`](super::wishes)), and goes back when nobody needs it any more. What a holder that crashed
+//! needed is forgotten by the next one that comes, changes something or leaves.
 
+use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::fs;
-use std::fs::File;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -11,9 +15,10 @@ use super::ScanRate;
 use super::Setting;
 use super::SettingsError;
 use super::record::Change;
+use super::record::Holder;
+use super::record::HolderId;
 use super::record::Record;
 use super::record::RecordFile;
-use crate::process::Identity;
 
 /// What a change came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +26,11 @@ use crate::process::Identity;
 pub enum SetOutcome {
     /// It is as asked.
     Done,
+    /// Another holder needs more: it is as that one asked.
+    Shared {
+        /// What is there.
+        found: String,
+    },
     /// Somebody else changed it after we did; it is left as it is, now and at the end.
     Foreign {
         /// What is there.
@@ -39,53 +49,50 @@ pub struct Stale {
     pub foreign: Option<String>,
 }
 
-/// The right to change kernel settings, and the duty to put them back.
+/// A share in the kernel settings, and the duty to put them back.
 ///
-/// Only one process has it at a time. Dropping it puts everything back, last change first.
+/// Dropping it puts back what no other holder needs.
 #[derive(Debug)]
 pub struct KernelSettings {
     root: PathBuf,
     file: RecordFile,
+    id: HolderId,
+    /// As last seen, in case that the file is removed.
     record: Record,
+    /// What was asked for, what was found then, and what that came to.
+    set: BTreeMap<Setting, (u64, String, SetOutcome)>,
     restored_at_start: Vec<Stale>,
     out_of_reach: BTreeSet<Setting>,
     done: bool,
-    // Last: the lock goes after everything is back.
-    _lock: File,
 }
 
 impl KernelSettings {
-    /// Takes the right, and puts back what a process that crashed has left.
+    /// Becomes a holder, and puts back what nobody needs of what processes that crashed have left.
     ///
     /// # Errors
     ///
-    /// Where another process has it, or what that left cannot be read or put back.
+    /// Where what they left cannot be read or put back.
     pub fn acquire(root: &Path) -> Result<Self, SettingsError> {
         let file = RecordFile::new(root);
-        let Some(lock) = file.lock()? else {
-            let owner = file.read().ok().flatten().map(|r| r.owner);
-            return Err(SettingsError::Held { owner });
-        };
-        let restored_at_start = restore(root, &file)?;
-        let owner = Identity::own().unwrap_or(Identity {
-            pid: terrace_core::Pid(std::process::id()),
-            start_ticks: 0,
+        let _lock = file.lock()?;
+        let mut record = load(root, &file)?.unwrap_or_else(|| Record::new(boot_id(root)));
+        record.bury();
+        let restored_at_start = settle(root, &file, &mut record)?;
+        let id = HolderId::new();
+        record.holders.push(Holder {
+            id,
+            wishes: BTreeMap::new(),
         });
-        let record = Record {
-            boot: boot_id(root),
-            owner,
-            changes: Vec::new(),
-        };
-        // At once, so that the next one can name us.
         file.write(&record)?;
         Ok(Self {
             root: root.to_owned(),
             file,
+            id,
             record,
+            set: BTreeMap::new(),
             restored_at_start,
             out_of_reach: BTreeSet::new(),
             done: false,
-            _lock: lock,
         })
     }
 
@@ -101,55 +108,62 @@ impl KernelSettings {
         setting.read(&self.root).ok().flatten()?.parse().ok()
     }
 
-    /// Changes a setting. Cheap where the value was written before: one read, and one write if it
-    /// differs.
+    /// Changes a setting. Cheap where that was asked for before and it still is so: one read.
     ///
     /// # Errors
     ///
     /// Where the kernel does not have it or it cannot be changed; it then is as before.
     pub fn set(&mut self, setting: Setting, value: u64) -> Result<SetOutcome, SettingsError> {
-        let value = setting.canonical(&value.to_string());
-        let Some(found) = setting.read(&self.root)? else {
-            return Err(SettingsError::Absent {
-                path: setting.path(&self.root),
-            });
-        };
-        let known = self
-            .record
-            .changes
-            .iter()
-            .position(|c| c.setting == setting);
-        if let Some(index) = known
-            && !self.record.changes[index].knows(&found)
+        if let Some((asked, found, outcome)) = self.set.get(&setting)
+            && *asked == value
+            && setting.read(&self.root)?.as_ref() == Some(found)
         {
-            return Ok(SetOutcome::Foreign { found });
+            return Ok(outcome.clone());
         }
-        if found == value {
-            return Ok(SetOutcome::Done);
+        let lock = self.file.lock()?;
+        self.reload()?;
+        let before = self.wish(setting, Some(value));
+        let done = apply(&self.root, &self.file, &mut self.record, setting);
+        if done.is_err() {
+            self.wish(setting, before);
         }
-        self.note(known, setting, found, &value)?;
-        setting.write(&self.root, &value)?;
-        Ok(SetOutcome::Done)
+        self.file.write(&self.record)?;
+        drop(lock);
+        let (outcome, found) = done?;
+        let served = setting.canonical(&value.to_string()) == found;
+        let outcome = match outcome {
+            SetOutcome::Done if !served => SetOutcome::Shared {
+                found: found.clone(),
+            },
+            other => other,
+        };
+        self.set.insert(setting, (value, found, outcome.clone()));
+        Ok(outcome)
     }
 
-    /// Writes down what is about to change, unless the record says so already.
-    fn note(
-        &mut self,
-        known: Option<usize>,
-        setting: Setting,
-        found: String,
-        value: &str,
-    ) -> Result<(), SettingsError> {
-        match known.and_then(|index| self.record.changes.get_mut(index)) {
-            Some(change) if change.knows(value) => return Ok(()),
-            Some(change) => change.ours.push(value.to_owned()),
-            None => self.record.changes.push(Change {
-                setting,
-                old: found,
-                ours: vec![value.to_owned()],
-            }),
+    /// Notes what this holder needs; gives what it needed before.
+    fn wish(&mut self, setting: Setting, value: Option<u64>) -> Option<u64> {
+        let wishes = &mut self.record.holder(self.id)?.wishes;
+        match value {
+            Some(value) => wishes.insert(setting, value),
+            None => wishes.remove(&setting),
         }
-        Ok(self.file.write(&self.record)?)
+    }
+
+    /// What the others have written meanwhile. The caller has the lock.
+    fn reload(&mut self) -> Result<(), SettingsError> {
+        if let Some(record) = load(&self.root, &self.file)? {
+            self.record = record;
+        }
+        self.record.bury();
+        if self.record.holder(self.id).is_none() {
+            let wishes = self.set.iter().map(|(s, (value, ..))| (*s, *value));
+            self.record.holders.push(Holder {
+                id: self.id,
+                wishes: wishes.collect(),
+            });
+        }
+        Ok(())
     }
 
     /// Changes how the kernel scans. A setting that somebody else has changed is left as it is,
@@ -166,7 +180,7 @@ impl KernelSettings {
         let mut foreign = Vec::new();
         for (setting, value) in rate.settings() {
             match self.set(setting, value) {
-                Ok(SetOutcome::Done) => {}
+                Ok(SetOutcome::Done | SetOutcome::Shared { .. }) => {}
                 Ok(SetOutcome::Foreign { found }) => foreign.push((setting, found)),
                 Err(e @ SettingsError::Record(_)) => return Err(e),
                 Err(e) if setting == Setting::NumaBalancing => return Err(e),
@@ -183,14 +197,21 @@ impl KernelSettings {
         self.out_of_reach.iter().copied()
     }
 
-    /// Puts everything back now, and says what that came to.
+    /// Puts back now what nobody else needs, and says what that came to.
     ///
     /// # Errors
     ///
     /// Where a setting cannot be put back; the record then stays, for the next start.
     pub fn restore(mut self) -> Result<Vec<Stale>, SettingsError> {
+        self.leave()
+    }
+
+    fn leave(&mut self) -> Result<Vec<Stale>, SettingsError> {
         self.done = true;
-        restore(&self.root, &self.file)
+        let _lock = self.file.lock()?;
+        self.reload()?;
+        self.record.holders.retain(|holder| holder.id != self.id);
+        settle(&self.root, &self.file, &mut self.record)
     }
 }
 
@@ -198,7 +219,7 @@ impl Drop for KernelSettings {
     fn drop(&mut self) {
         if !self.done {
             // What fails stays in the record, for the next start or `terrace doctor --restore`.
-            let _ = restore(&self.root, &self.file);
+            let _ = self.leave();
         }
     }
 }
@@ -209,41 +230,129 @@ impl Change {
     }
 }
 
-/// What a process that is no more has left changed; empty where there is nothing, or its owner
-/// lives.
+/// The record, if there is one of this boot: after a reboot the kernel has its own values again.
+fn load(root: &Path, file: &RecordFile) -> Result<Option<Record>, SettingsError> {
+    Ok(file.read()?.filter(|record| record.boot == boot_id(root)))
+}
+
+/// What processes that are no more have left changed and nobody needs.
 ///
 /// # Errors
 ///
 /// Where the record cannot be read.
 pub fn stale(root: &Path) -> Result<Vec<Stale>, SettingsError> {
-    let file = RecordFile::new(root);
-    if !file.path().exists() || file.lock()?.is_none() {
-        return Ok(Vec::new());
-    }
-    let Some(record) = file.read()?.filter(|r| r.boot == boot_id(root)) else {
+    let Some(mut record) = load(root, &RecordFile::new(root))? else {
         return Ok(Vec::new());
     };
-    let changes = record.changes.iter();
-    changes
-        .map(|change| inspect(root, change).map(|(s, _)| s))
+    record.bury();
+    let left = record.changes.iter();
+    let left = left.filter(|change| record.wanted(change.setting).is_none());
+    left.map(|change| inspect(root, change).map(|(s, _)| s))
         .collect()
 }
 
-/// Puts back what a process that is no more has left changed.
+/// Puts back what processes that are no more have left changed and nobody needs.
 ///
 /// # Errors
 ///
-/// Where its owner lives, or a setting cannot be put back.
+/// Where a setting cannot be put back.
 pub fn restore_stale(root: &Path) -> Result<Vec<Stale>, SettingsError> {
     let file = RecordFile::new(root);
     if !file.path().exists() {
         return Ok(Vec::new());
     }
-    let Some(_lock) = file.lock()? else {
-        let owner = file.read()?.map(|r| r.owner);
-        return Err(SettingsError::Held { owner });
+    let _lock = file.lock()?;
+    let Some(mut record) = load(root, &file)? else {
+        file.remove()?;
+        return Ok(Vec::new());
     };
-    restore(root, &file)
+    record.bury();
+    settle(root, &file, &mut record)
+}
+
+/// Gives a setting the value that serves all holders, of which there is one; what was there is written down
+/// before. Gives what is there now, too. The caller has the lock.
+fn apply(
+    root: &Path,
+    file: &RecordFile,
+    record: &mut Record,
+    setting: Setting,
+) -> Result<(SetOutcome, String), SettingsError> {
+    let Some(found) = setting.read(root)? else {
+        return Err(SettingsError::Absent {
+            path: setting.path(root),
+        });
+    };
+    let Some(wanted) = record.wanted(setting) else {
+        return Ok((SetOutcome::Done, found));
+    };
+    let value = setting.canonical(&wanted.to_string());
+    match record.change(setting) {
+        Some(change) if !change.knows(&found) => {
+            let outcome = SetOutcome::Foreign {
+                found: found.clone(),
+            };
+            return Ok((outcome, found));
+        }
+        _ if found == value => return Ok((SetOutcome::Done, value)),
+        // The kernel may have the one or the other if we end in between.
+        Some(change) if change.old == found => change.ours = vec![value.clone()],
+        Some(change) => change.ours = vec![found, value.clone()],
+        None => record.changes.push(Change {
+            setting,
+            old: found,
+            ours: vec![value.clone()],
+        }),
+    }
+    file.write(record)?;
+    setting.write(root, &value)?;
+    Ok((SetOutcome::Done, value))
+}
+
+/// Brings all changed settings to what the holders need, and puts back what none needs, the scanner
+/// first; the record is as it then is, and goes with the last holder. Gives what was put back. One setting that
+/// cannot be changed does not keep the others from it. The caller has the lock.
+fn settle(
+    root: &Path,
+    file: &RecordFile,
+    record: &mut Record,
+) -> Result<Vec<Stale>, SettingsError> {
+    let (mut outcomes, mut failure) = (Vec::new(), None);
+    let changed: Vec<Setting> = record.changes.iter().map(|c| c.setting).collect();
+    let in_order = Setting::ALL.into_iter().filter(|s| changed.contains(s));
+    let (needed, left): (Vec<_>, Vec<_>) = in_order.partition(|s| record.wanted(*s).is_some());
+    for setting in needed {
+        // A holder that needs it asks again; at the end it goes back.
+        let _ = apply(root, file, record, setting);
+    }
+    for setting in left.into_iter().rev() {
+        match put_back(root, record, setting) {
+            Ok(stale) => outcomes.extend(stale),
+            Err(e) => failure = failure.or(Some(e)),
+        }
+    }
+    if record.is_empty() {
+        file.remove()?;
+    } else {
+        file.write(record)?;
+    }
+    failure.map_or(Ok(outcomes), Err)
+}
+
+fn put_back(
+    root: &Path,
+    record: &mut Record,
+    setting: Setting,
+) -> Result<Option<Stale>, SettingsError> {
+    let Some(change) = record.change(setting) else {
+        return Ok(None);
+    };
+    let (stale, write) = inspect(root, change)?;
+    if write {
+        setting.write(root, &change.old)?;
+    }
+    record.changes.retain(|change| change.setting != setting);
+    Ok(Some(stale))
 }
 
 /// How a changed setting stands, and whether it is to be written.
@@ -259,37 +368,6 @@ fn inspect(root: &Path, change: &Change) -> Result<(Stale, bool), SettingsError>
         Some(found) => (stale(Some(found)), false),
         None => (stale(Some("absent".to_owned())), false),
     })
-}
-
-/// Puts back what the record says, last change first, and removes it. The caller has the lock.
-/// One setting that cannot be put back does not keep the others from it.
-fn restore(root: &Path, file: &RecordFile) -> Result<Vec<Stale>, SettingsError> {
-    let Some(record) = file.read()? else {
-        return Ok(Vec::new());
-    };
-    let (mut outcomes, mut failure) = (Vec::new(), None);
-    // After a reboot the kernel has its own values again.
-    if record.boot == boot_id(root) {
-        for change in record.changes.iter().rev() {
-            let put_back = inspect(root, change).and_then(|(stale, write)| {
-                if write {
-                    change.setting.write(root, &change.old)?;
-                }
-                Ok(stale)
-            });
-            match put_back {
-                Ok(stale) => outcomes.push(stale),
-                Err(e) => failure = failure.or(Some(e)),
-            }
-        }
-    }
-    match failure {
-        Some(e) => Err(e),
-        None => {
-            file.remove()?;
-            Ok(outcomes)
-        }
-    }
 }
 
 /// Which boot this is; the same for all where the kernel does not say.

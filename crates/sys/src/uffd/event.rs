@@ -103,7 +103,33 @@ fn u64_at(wire: &[u8; EVENT_BYTES], at: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        /// Messages of every kind; no fork that names a descriptor, which would be taken.
+        #[test]
+        fn fuzz_uffd_events(
+            kind in prop_oneof![15 => PAGEFAULT..=UNMAP, 1 => any::<u8>()],
+            words in any::<[u64; 3]>(),
+        ) {
+            let [a, b, c] = words;
+            let a = if kind == FORK { a | 0x8000_0000 } else { a };
+            // SAFETY: a fork names no descriptor: the number is negative.
+            let event = unsafe { Event::decode(&wire(kind, [a, b, c])) };
+            match event {
+                Event::WriteProtected { addr } | Event::Missing { addr, .. } => {
+                    prop_assert!(kind == PAGEFAULT && addr % 4096 == 0 && b - addr < 4096);
+                }
+                Event::Fork(fd) => prop_assert!(kind == FORK && fd.is_none()),
+                Event::Remap { from, to, len } => prop_assert_eq!((kind, from, to, len), (REMAP, a, b, c)),
+                Event::Remove { start, end } => prop_assert_eq!((kind, start, end), (REMOVE, a, b)),
+                Event::Unmap { start, end } => prop_assert_eq!((kind, start, end), (UNMAP, a, b)),
+                Event::Unknown(other) => prop_assert!(other == kind && !(PAGEFAULT..=UNMAP).contains(&kind)),
+            }
+        }
+    }
 
     fn wire(kind: u8, words: [u64; 3]) -> [u8; EVENT_BYTES] {
         let mut out = [0; EVENT_BYTES];

@@ -75,6 +75,26 @@ impl Events {
     }
 }
 
+/// What a write to a protected page does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writers {
+    /// It waits until whoever reads the descriptor lifts the protection. The kernel's own writes that cannot
+    /// wait (thread exit words, priority-inheriting futexes, ptrace) fail.
+    Wait,
+    /// The kernel lifts the protection of that page and the write goes on; the page map says so afterwards
+    /// (`UFFD_FEATURE_WP_ASYNC`, Linux 6.7). Nobody waits, nothing fails.
+    GoOn,
+}
+
+impl Writers {
+    const fn feature(self) -> u64 {
+        match self {
+            Self::Wait => 0,
+            Self::GoOn => abi::UFFD_FEATURE_WP_ASYNC as u64,
+        }
+    }
+}
+
 /// An open userfaultfd context of this process, with MOVE and write protection.
 #[derive(Debug)]
 pub struct Uffd {
@@ -87,13 +107,13 @@ impl Uffd {
     /// # Errors
     ///
     /// `EPERM` and `EACCES` without privilege, `ENOSYS` without the feature in the kernel,
-    /// `EINVAL` where the kernel lacks MOVE (before 6.8) or an event asked for.
-    pub fn open(events: Events) -> Result<Self, Errno> {
+    /// `EINVAL` where the kernel lacks MOVE (before 6.8), an event or a kind of protection asked for.
+    pub fn open(events: Events, writers: Writers) -> Result<Self, Errno> {
         let fd = open_device().or_else(|_| open_syscall())?;
         let features = abi::UFFD_FEATURE_MOVE | abi::UFFD_FEATURE_PAGEFAULT_FLAG_WP;
         let mut api = abi::uffdio_api {
             api: u64::from(abi::UFFD_API),
-            features: u64::from(features) | events.features(),
+            features: u64::from(features) | events.features() | writers.feature(),
             ioctls: 0,
         };
         // SAFETY: the opcode was computed from `uffdio_api`, which outlives the call.

@@ -11,6 +11,7 @@
 //! * `process`: one process's kernel interfaces. `reader`: the thread, what is due when. `shared`: its queue.
 //! * [`survey()`]: whether it works here, for `terrace doctor`.
 
+mod figures;
 mod nodes;
 mod process;
 mod reader;
@@ -29,6 +30,7 @@ use std::time::Duration;
 use terrace_bpf::HintFaults;
 use terrace_bpf::PageTables;
 use terrace_bpf::Record;
+use terrace_core::Measurement;
 use terrace_core::Nanos;
 use terrace_core::Pid;
 use terrace_sys::zones::Zone;
@@ -43,11 +45,14 @@ use crate::TrackError;
 use crate::Tracker;
 use crate::event::TrackEvent;
 use crate::event::TrackStats;
+pub(crate) use figures::Figures;
 use nodes::Nodes;
 use reader::Reader;
 use shared::Order;
 use shared::Shared;
 
+/// As on the command line.
+pub(crate) const NAME: &str = "accessed-bits";
 /// Ring of forks, execs and exits.
 const LIVES_BYTES: u32 = 1 << 18;
 
@@ -132,26 +137,6 @@ impl AccessedBits {
         }
     }
 
-    /// Its own figures, for `terrace status`: name and value.
-    #[must_use]
-    pub fn counters(&self) -> Vec<(&'static str, u64)> {
-        let counts = self.shared.counts();
-        let each = |time: Nanos, entries: u64| time.0.checked_div(entries).unwrap_or(0);
-        vec![
-            ("accesses", self.fresh),
-            ("cleared", counts.cleared),
-            ("clear_ns", each(counts.clear_time, counts.cleared)),
-            ("longest_clear_us", counts.longest_clear.0 / 1_000),
-            ("refused", counts.refused),
-            ("read", counts.read),
-            (
-                "read_ps",
-                each(Nanos(counts.read_time.0.saturating_mul(1_000)), counts.read),
-            ),
-            ("swapping", counts.swapping),
-        ]
-    }
-
     fn track(&mut self, pid: Pid) {
         self.tracked.insert(pid);
         self.shared.order(Order::Add(pid));
@@ -201,7 +186,7 @@ impl Drop for AccessedBits {
 
 impl Tracker for AccessedBits {
     fn name(&self) -> &'static str {
-        "accessed-bits"
+        NAME
     }
 
     fn add(&mut self, pid: Pid, follow: bool) -> Result<(), TrackError> {
@@ -237,6 +222,23 @@ impl Tracker for AccessedBits {
             lost_process_events: self.lives.lost()?.process_events,
             ..TrackStats::default()
         })
+    }
+
+    fn counters(&self) -> Vec<Measurement> {
+        let counts = self.shared.counts();
+        let each = |time: Nanos, entries: u64| time.0.checked_div(entries).unwrap_or(0);
+        let read_time = Nanos(counts.read_time.0.saturating_mul(1_000));
+        Figures {
+            accesses: self.fresh,
+            cleared: counts.cleared,
+            clear_ns: each(counts.clear_time, counts.cleared),
+            longest_clear_us: counts.longest_clear.0 / 1_000,
+            refused: counts.refused,
+            read: counts.read,
+            read_ps: each(read_time, counts.read),
+            swapping: counts.swapping,
+        }
+        .values()
     }
 
     /// Readable when much was read.

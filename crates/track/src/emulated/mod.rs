@@ -10,6 +10,7 @@
 //! numbers and mapping the device both need root.
 
 mod family;
+mod figures;
 pub mod layout;
 pub mod offset;
 pub mod roots;
@@ -20,6 +21,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use terrace_core::Addr;
+use terrace_core::Measurement;
 use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::Pid;
@@ -38,6 +40,7 @@ use crate::event::TrackEvent;
 use crate::event::TrackStats;
 use family::Claim;
 use family::Family;
+pub(crate) use figures::Figures;
 use layout::Control;
 use layout::LayoutError;
 use layout::Record;
@@ -51,6 +54,8 @@ use roots::Roots;
 const LOOK: Nanos = Nanos::from_millis(250);
 /// And how often at most where samples come that nobody claims.
 const LOOK_AGAIN: Nanos = Nanos::from_millis(20);
+/// As on the command line.
+pub(crate) const NAME: &str = "emulated-pmu";
 /// Pause between looks at the rings while waiting.
 const NAP: Duration = Duration::from_millis(2);
 
@@ -314,7 +319,7 @@ fn frames_are_hidden() -> bool {
 
 impl Tracker for EmulatedPmu {
     fn name(&self) -> &'static str {
-        "emulated-pmu"
+        NAME
     }
 
     fn add(&mut self, pid: Pid, follow: bool) -> Result<(), TrackError> {
@@ -374,6 +379,25 @@ impl Tracker for EmulatedPmu {
             stores: self.control().and_then(|now| counts.all_stores(now.period)),
             ..TrackStats::default()
         })
+    }
+
+    fn counters(&self) -> Vec<Measurement> {
+        let counts = self.counts();
+        Figures {
+            period: self.control().map_or(0, |control| control.period),
+            seen: counts.seen,
+            reported: counts.reported,
+            foreign: counts.foreign,
+            enrolled: counts.enrolled,
+            checks_confirmed: counts.confirmed,
+            checks_mismatched: counts.mismatched,
+            checks_unclear: counts.unclear,
+            misses: counts.misses,
+            lost: counts.lost,
+            torn: counts.torn,
+            throttled: counts.throttled,
+        }
+        .values()
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

@@ -16,6 +16,7 @@
 pub mod batch;
 pub mod clock;
 pub mod config;
+mod figures;
 pub mod period;
 mod plan;
 mod sampler;
@@ -33,6 +34,7 @@ use std::time::Duration;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
+use terrace_core::Measurement;
 use terrace_core::Pid;
 
 pub use config::PmuConfig;
@@ -48,11 +50,15 @@ use crate::TrackError;
 use crate::Tracker;
 use crate::event::TrackEvent;
 use crate::event::TrackStats;
+pub(crate) use figures::Figures;
 use sampler::Order;
 use sampler::Sampling;
 use sampler::Shared;
 use source::KernelSource;
 use source::Source;
+
+/// As on the command line.
+pub(crate) const NAME: &str = "pmu";
 
 /// Samples of a PMU.
 #[derive(Debug)]
@@ -129,7 +135,7 @@ impl PmuTracker {
 
 impl Tracker for PmuTracker {
     fn name(&self) -> &'static str {
-        "pmu"
+        NAME
     }
 
     fn add(&mut self, pid: Pid, follow: bool) -> Result<(), TrackError> {
@@ -171,6 +177,20 @@ impl Tracker for PmuTracker {
             stores: stats.stores_with_lost(),
             ..TrackStats::default()
         })
+    }
+
+    fn counters(&self) -> Vec<Measurement> {
+        let stats = self.pmu_stats();
+        Figures {
+            period: stats.period,
+            period_changes: stats.period_changes,
+            reported: stats.counts.reported,
+            lost: stats.counts.lost + stats.queue_lost,
+            throttled: stats.counts.throttled,
+            broken_bytes: stats.broken_bytes,
+            thread_ns: stats.thread_time.0,
+        }
+        .values()
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

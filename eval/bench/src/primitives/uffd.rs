@@ -13,6 +13,7 @@ use terrace_sys::uffd::EVENT_BYTES;
 use terrace_sys::uffd::Event;
 use terrace_sys::uffd::Events;
 use terrace_sys::uffd::Uffd;
+use terrace_sys::uffd::Writers;
 
 use super::BATCH;
 use super::PAGES;
@@ -57,7 +58,7 @@ pub(super) fn measure() -> Vec<Value> {
 }
 
 fn protect_and_move(pages: usize) -> Result<(f64, f64), Why> {
-    let uffd = Uffd::open(Events::None)?;
+    let uffd = Uffd::open(Events::None, Writers::Wait)?;
     let app = Region::populated(PAGES)?;
     let park = Region::anonymous(PAGES)?;
     for region in [&app, &park] {
@@ -88,7 +89,7 @@ fn protect_and_move(pages: usize) -> Result<(f64, f64), Why> {
 
 fn answered_fault() -> Result<f64, Why> {
     let pages = PAGES / 4;
-    let uffd = Uffd::open(Events::None)?;
+    let uffd = Uffd::open(Events::None, Writers::Wait)?;
     let region = Region::populated(pages)?;
     uffd.register(region.start(), region.bytes(), false)?;
     // Every page is protected once and answered once.

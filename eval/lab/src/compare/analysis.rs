@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From a run's time series to its figures. Pure.
 //!
-//! A second of the workload is a mark in the emulator's series ([`crate::mark`]), so operations and
+//! A second of the workload is a mark in the emulator's series ([`crate::lab_marker`]), so operations and
 //! access counts are of the same moments, whatever the guest's clock does. The machine shares its
 //! processors with others: medians, not means, and a rate counts as reached when the median of five
 //! seconds reaches it.
@@ -13,7 +13,6 @@ use super::record::Point;
 use super::record::RunRecord;
 use super::record::System;
 use super::record::Written;
-use super::same_pace;
 use crate::series::Line;
 use crate::series::Series;
 
@@ -70,7 +69,7 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
 }
 
 /// The points after two thirds of the time.
-pub(super) fn last_third(points: &[Point]) -> &[Point] {
+fn last_third(points: &[Point]) -> &[Point] {
     let end = points.last().map_or(0.0, |point| point.t);
     let first = points.partition_point(|point| point.t <= end * 2.0 / 3.0);
     &points[first..]
@@ -152,10 +151,8 @@ pub fn final_pace(points: &[Point]) -> Option<f64> {
     (!paces.is_empty()).then(|| median(paces))
 }
 
-/// Fills in what needs all runs: the time to 90 % of the same workload's oracle, and the rates at one
-/// pace of the host.
+/// Fills in what needs all runs: the time to 90 % of the same workload's oracle.
 pub fn relate(records: &mut [RunRecord]) {
-    same_pace::relate(records);
     let oracles: Vec<(String, f64)> = records
         .iter()
         .filter(|record| record.system == System::Oracle)

@@ -5,9 +5,9 @@
 //! what is done.
 //!
 //! On a host that others share a run is as fast as they let it be, for minutes at a time. So all
-//! systems may run in turns, several rounds of them, and of a pair's runs the fastest counts:
-//! what others do only slows a run. A round of a workload counts when all its systems are through,
-//! and one that would not end within the time that the caller grants is not begun.
+//! systems may run in turns, several rounds of them: a pair's rate is the median of its runs, and how much they differ
+//! says what a difference between systems is worth ([`super::verdict`]). A round of a workload counts when all its
+//! systems are through, and one that would not end within the time that the caller grants is not begun.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,9 +19,8 @@ use anyhow::Context;
 use terrace_machine_spec::Machine;
 
 use super::analysis;
+use super::one_run;
 use super::page;
-use super::pair;
-use super::record::Repeat;
 use super::record::RunRecord;
 use super::record::System;
 use super::scenario::REDIS;
@@ -78,7 +77,7 @@ pub fn run(plan: &Plan<'_>, tell: fn(&str)) -> anyhow::Result<Vec<RunRecord>> {
         plan,
         tell,
         started: Instant::now(),
-        records: Vec::new(),
+        runs: Vec::new(),
         fast_free: BTreeMap::new(),
         took: BTreeMap::new(),
     };
@@ -89,7 +88,7 @@ pub fn run(plan: &Plan<'_>, tell: fn(&str)) -> anyhow::Result<Vec<RunRecord>> {
             }
         }
     }
-    Ok(matrix.records)
+    Ok(matrix.records())
 }
 
 /// What is done so far.
@@ -97,7 +96,8 @@ struct Matrix<'a> {
     plan: &'a Plan<'a>,
     tell: fn(&str),
     started: Instant,
-    records: Vec<RunRecord>,
+    /// Every run that counts, in their order.
+    runs: Vec<RunRecord>,
     /// What a workload's sizes are made from.
     fast_free: BTreeMap<&'a str, u64>,
     /// The longest round of a workload.
@@ -122,16 +122,14 @@ impl<'a> Matrix<'a> {
             let label = self.label(workload, system, index, round);
             let record = self.one(workload, system, &label);
             if round == 1 {
-                self.records.push(record);
+                self.runs.push(record);
                 self.write()?;
             } else {
                 later.push(record);
             }
         }
         if round > 1 {
-            for record in later {
-                keep(&mut self.records, record);
-            }
+            self.runs.append(&mut later);
             self.write()?;
         }
         let took = self.took.entry(workload).or_default();
@@ -155,39 +153,37 @@ impl<'a> Matrix<'a> {
         let begun = Instant::now();
         let size = self.plan.fast_free;
         let size = size.or_else(|| self.fast_free.get(workload).copied());
-        let record = pair::run(self.plan, workload, system, size, label, self.tell);
-        let (verdict, took) = (verdict(&record), begun.elapsed().as_secs());
-        (self.tell)(&format!("{label}: {verdict}, {took} s"));
+        let record = one_run::run(self.plan, workload, system, size, label, self.tell);
+        let (came_to, took) = (came_to(&record), begun.elapsed().as_secs());
+        (self.tell)(&format!("{label}: {came_to}, {took} s"));
         if let Some(bytes) = record.fast_free_bytes {
             self.fast_free.entry(workload).or_insert(bytes);
         }
-        warn_of_pace(&record, &self.records, label, self.tell);
+        warn_of_pace(&record, &self.runs, label, self.tell);
         record
     }
 
-    fn write(&mut self) -> anyhow::Result<()> {
-        analysis::relate(&mut self.records);
-        write(self.plan, &self.records)
+    fn write(&self) -> anyhow::Result<()> {
+        write(self.plan, &self.records())
     }
-}
 
-/// Puts one more run of a pair to the others: the fastest counts, unless one failed.
-pub(crate) fn keep(records: &mut [RunRecord], mut record: RunRecord) {
-    let same =
-        |kept: &&mut RunRecord| kept.workload == record.workload && kept.system == record.system;
-    let Some(kept) = records.iter_mut().find(same) else {
-        return;
-    };
-    let mut repeats = std::mem::take(&mut kept.repeats);
-    if repeats.is_empty() {
-        repeats.push(Repeat::of(kept));
+    /// A record for each pair.
+    fn records(&self) -> Vec<RunRecord> {
+        let mut pairs: Vec<Vec<RunRecord>> = Vec::new();
+        for run in &self.runs {
+            let same = |pair: &&mut Vec<RunRecord>| {
+                pair[0].workload == run.workload && pair[0].system == run.system
+            };
+            match pairs.iter_mut().find(same) {
+                Some(pair) => pair.push(run.clone()),
+                None => pairs.push(vec![run.clone()]),
+            }
+        }
+        let records = pairs.iter().filter_map(|pair| RunRecord::of_all(pair));
+        let mut records: Vec<RunRecord> = records.collect();
+        analysis::relate(&mut records);
+        records
     }
-    repeats.push(Repeat::of(&record));
-    let better = record.ops_per_s > kept.ops_per_s;
-    if kept.failed.is_none() && (better || record.failed.is_some()) {
-        std::mem::swap(kept, &mut record);
-    }
-    kept.repeats = repeats;
 }
 
 fn set_up(plan: &Plan<'_>) -> anyhow::Result<()> {
@@ -208,7 +204,7 @@ fn set_up(plan: &Plan<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn verdict(record: &RunRecord) -> String {
+fn came_to(record: &RunRecord) -> String {
     match (&record.failed, record.ops_per_s) {
         (Some(why), _) => format!("FAILED: {why}"),
         (None, Some(rate)) => format!(
@@ -238,7 +234,7 @@ fn write(plan: &Plan<'_>, records: &[RunRecord]) -> anyhow::Result<()> {
     }
     if let Some(path) = &plan.html {
         let title = format!("Terrace on {}", plan.machine.name);
-        replace(path, &page::render(&title, records)?)?;
+        replace(path, &page::render(&title, plan.machine, records)?)?;
     }
     Ok(())
 }
@@ -249,51 +245,6 @@ fn write(plan: &Plan<'_>, records: &[RunRecord]) -> anyhow::Result<()> {
 ///
 /// Where it cannot be written.
 pub fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
-    terrace_sys::replace::replace(path, text.as_bytes())
+    terrace_sys::atomic_write::replace(path, text.as_bytes())
         .with_context(|| format!("Cannot write {}", path.display()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ran(system: System, rate: f64) -> RunRecord {
-        RunRecord {
-            ops_per_s: Some(rate),
-            failed: None,
-            ..RunRecord::failed("gups", system, String::new())
-        }
-    }
-
-    #[test]
-    fn the_fastest_run_counts_and_all_are_told() {
-        let mut records = vec![ran(System::None, 50.0), ran(System::Preset("nomad"), 100.0)];
-        keep(&mut records, ran(System::Preset("nomad"), 120.0));
-        keep(&mut records, ran(System::Preset("nomad"), 110.0));
-        assert_eq!(records[1].ops_per_s, Some(120.0));
-        let rates = records[1].repeats.iter().map(|run| run.ops_per_s);
-        let rates: Vec<_> = rates.flatten().collect();
-        assert_eq!(rates, [100.0, 120.0, 110.0]);
-        assert!(records[0].repeats.is_empty());
-    }
-
-    #[test]
-    fn a_run_that_failed_is_never_replaced_by_a_good_one() {
-        let failed = || {
-            RunRecord::failed(
-                "gups",
-                System::Preset("nomad"),
-                "Memory is wrong".to_owned(),
-            )
-        };
-        for (first, second) in [
-            (failed(), ran(System::Preset("nomad"), 1.0)),
-            (ran(System::Preset("nomad"), 1.0), failed()),
-        ] {
-            let mut records = vec![first];
-            keep(&mut records, second);
-            assert_eq!(records[0].failed.as_deref(), Some("Memory is wrong"));
-            assert_eq!(records[0].repeats.len(), 2);
-        }
-    }
 }

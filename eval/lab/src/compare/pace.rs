@@ -7,7 +7,7 @@
 //! first cache. So a thread beside it does a little of each, twenty times a second on the processor
 //! that the guest's first has, and notes how long it took: half a hundredth of that processor.
 //!
-//! What becomes of it: [`super::same_pace`].
+//! What becomes of it: a line to the reader ([`super::table`]).
 
 use std::hint::black_box;
 use std::sync::Arc;

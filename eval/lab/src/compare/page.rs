@@ -4,13 +4,16 @@
 
 use std::fmt::Write;
 
+use terrace_chart::Bar;
 use terrace_chart::Line;
 use terrace_chart::Quantity;
 use terrace_chart::escape;
 use terrace_chart::thousands;
+use terrace_machine_spec::Machine;
 
 use super::record::Point;
 use super::record::RunRecord;
+use super::record::System;
 use super::table::after_move;
 use super::table::notes;
 use super::table::times_none;
@@ -21,19 +24,78 @@ const ABOUT: &str = "Each run boots an emulated machine with a fast and a slow m
     the emulator counts which node serves each access. Rates compare with each other, not with \
     those of a real machine.";
 
-/// The page.
+/// What a first-time reader may not know.
+const GLOSSARY: [(&str, &str); 8] = [
+    ("none", "no tiering: pages stay where they were put first"),
+    (
+        "kernel",
+        "the kernel's own tiering: numa_balancing 2, and demotion",
+    ),
+    (
+        "oracle",
+        "the best static placement, known beforehand from the true counts of accesses",
+    ),
+    (
+        "fast accesses",
+        "the share of accesses to memory that the fast node served, in the last third of a run",
+    ),
+    (
+        "promoted, demoted",
+        "pages moved to the fast node, away from it",
+    ),
+    (
+        "90 % of oracle after",
+        "seconds until the rate was 90 % of the oracle's",
+    ),
+    (
+        "TPM",
+        "transactional page migration (Nomad): a page is copied while it stays accessible, and a write aborts that",
+    ),
+    (
+        "shadow hit",
+        "a page went down onto the copy that had been kept of it, and nothing was copied",
+    ),
+];
+
+/// The page: who is ahead in words, the machine, all runs in one chart; then how it went, and the figures.
 ///
 /// # Errors
 ///
 /// Where a chart cannot be drawn.
-pub fn render(title: &str, records: &[RunRecord]) -> anyhow::Result<String> {
-    let mut out = format!("<p>{ABOUT}</p>\n");
-    if let Some(kernel) = records.iter().map(|r| &r.kernel).find(|k| !k.is_empty()) {
-        writeln!(out, "<p>Kernel {}.</p>", escape(kernel))?;
-    }
+pub fn render(title: &str, machine: &Machine, records: &[RunRecord]) -> anyhow::Result<String> {
+    let mut workloads: Vec<&str> = records.iter().map(|r| r.workload.as_str()).collect();
+    workloads.dedup();
+    let mut out = "<section class=\"verdict\">\n".to_owned();
     for note in notes(records) {
         writeln!(out, "<p>{}</p>", escape(&note))?;
     }
+    busy(&mut out, records)?;
+    out.push_str("</section>\n<section>\n<h2>The machine</h2>\n");
+    picture(&mut out, machine)?;
+    writeln!(out, "<p>{ABOUT}</p>")?;
+    if let Some(kernel) = records.iter().map(|r| &r.kernel).find(|k| !k.is_empty()) {
+        writeln!(out, "<p>Kernel {}.</p>", escape(kernel))?;
+    }
+    out.push_str("</section>\n<section>\n<h2>Operations a second, in times of no tiering; a dot is a run</h2>\n");
+    let groups: Vec<(&str, Vec<Bar<'_>>)> = workloads
+        .iter()
+        .map(|workload| (*workload, bars(workload, records)))
+        .collect();
+    out.push_str(&terrace_chart::bars(&groups, " x")?);
+    out.push_str("</section>\n");
+    for workload in workloads {
+        section(&mut out, workload, records)?;
+    }
+    glossary(&mut out)?;
+    out.push_str(NEXT);
+    Ok(terrace_chart::page(title, &out, &super::record::looks()))
+}
+
+const NEXT: &str = "<section>\n<h2>Try next</h2>\n<p>Your own program in the same machine: \
+    <code>terrace-lab run --machine machines/cxl-2tier.toml -- terrace run --stats -- CMD</code></p>\n\
+    <p>On a machine with two tiers: <code>terrace doctor</code>, then <code>terrace run -- CMD</code></p>\n</section>\n";
+
+fn busy(out: &mut String, records: &[RunRecord]) -> std::fmt::Result {
     let busiest = records.iter().filter_map(|r| r.host_busy_ratio);
     let busiest = busiest.fold(0.0, f64::max) * 100.0;
     if busiest > 10.0 {
@@ -43,18 +105,59 @@ pub fn render(title: &str, records: &[RunRecord]) -> anyhow::Result<String> {
              these rates are not those of an idle host.</p>"
         )?;
     }
-    let mut workloads: Vec<&str> = records.iter().map(|r| r.workload.as_str()).collect();
-    workloads.dedup();
-    for workload in workloads {
-        section(&mut out, workload, records)?;
+    Ok(())
+}
+
+/// The processors and each node, as wide as it has memory.
+fn picture(out: &mut String, machine: &Machine) -> std::fmt::Result {
+    let cpus = machine.lab.as_ref().map_or(0, |lab| lab.cpus);
+    writeln!(
+        out,
+        "<div class=\"machine\">\n<div class=\"cpus\">{cpus} processors</div>"
+    )?;
+    for (index, place) in machine.ranking(0).into_iter().enumerate() {
+        let node = &machine.nodes[place];
+        let mib = node.lab_bytes.unwrap_or(node.bytes) >> 20;
+        let (class, read) = (
+            if index == 0 { "fast" } else { "slow" },
+            machine.path(0, place).read_ns,
+        );
+        writeln!(
+            out,
+            "<div class=\"node {class}\" style=\"flex-grow:{mib}\"><b>{}</b><br>{mib} MiB, {read:.0} ns</div>",
+            node.kind
+        )?;
     }
-    Ok(terrace_chart::page(title, &out))
+    out.push_str("</div>\n");
+    Ok(())
+}
+
+/// A workload's systems, in times of the first one's rate, which is no tiering where that ran.
+fn bars<'a>(workload: &str, all: &'a [RunRecord]) -> Vec<Bar<'a>> {
+    let runs = || all.iter().filter(|run| run.workload == workload);
+    let none = runs().find(|run| run.system == System::None);
+    let base = none.or(runs().next()).and_then(|run| run.ops_per_s);
+    let base = base.filter(|rate| *rate > 0.0).unwrap_or(1.0);
+    let bar = |run: &'a RunRecord| Bar {
+        name: run.system.name(),
+        value: run.ops_per_s.unwrap_or(0.0) / base,
+        runs: run.rates().into_iter().map(|rate| rate / base).collect(),
+    };
+    runs().map(bar).collect()
+}
+
+fn glossary(out: &mut String) -> std::fmt::Result {
+    out.push_str("<section>\n<details><summary>Words</summary>\n<dl>\n");
+    for (term, means) in GLOSSARY {
+        writeln!(out, "<dt>{term}</dt><dd>{means}</dd>")?;
+    }
+    out.push_str("</dl>\n</details>\n</section>\n");
+    Ok(())
 }
 
 fn section(out: &mut String, workload: &str, all: &[RunRecord]) -> anyhow::Result<()> {
     let runs: Vec<&RunRecord> = all.iter().filter(|r| r.workload == workload).collect();
     writeln!(out, "<section>\n<h2>{}</h2>", escape(workload))?;
-    table(out, &runs, all)?;
     let lines = |value: fn(&Point) -> Option<f64>| {
         let line = |run: &&RunRecord| Line {
             name: run.system.name(),
@@ -78,13 +181,15 @@ fn section(out: &mut String, workload: &str, all: &[RunRecord]) -> anyhow::Resul
             lines(|point| point.fast_access_ratio),
         ),
     ])?);
-    out.push_str("</section>\n");
+    out.push_str("<details><summary>All figures</summary>\n");
+    table(out, &runs, all)?;
+    out.push_str("</details>\n</section>\n");
     Ok(())
 }
 
 fn table(out: &mut String, runs: &[&RunRecord], all: &[RunRecord]) -> std::fmt::Result {
     out.push_str(
-        "<div class=\"scroll\"><table>\n<tr><th>system</th><th>ops/s</th><th>at one pace</th><th>× none</th>\
+        "<div class=\"scroll\"><table>\n<tr><th>system</th><th>ops/s</th><th>all runs</th><th>× none</th>\
          <th>fast accesses</th><th>90 % of oracle after</th><th>after a move</th><th>promoted</th><th>demoted</th>\
          <th>TPM committed</th><th>aborted</th><th>shadow hits</th>\
          <th>written to slow, by copies</th></tr>\n",
@@ -109,11 +214,14 @@ fn row(out: &mut String, run: &RunRecord, all: &[RunRecord]) -> std::fmt::Result
     }
     let dash = || "–".to_owned();
     let moves = &run.moves;
-    let transacts = run.system.preset().is_some_and(|preset| preset.agent);
+    let transacts = run
+        .system
+        .preset()
+        .is_some_and(|preset| preset.is_in_process());
     let terrace = |number: u64| if transacts { count(number) } else { dash() };
     let cells = [
         run.ops_per_s.map_or_else(dash, thousands),
-        run.ops_per_s_same_pace.map_or_else(dash, thousands),
+        super::table::runs(run),
         times_none(run, all).map_or_else(dash, |times| format!("{times:.2}")),
         run.fast_access_ratio
             .map_or_else(dash, |ratio| format!("{:.1} %", ratio * 100.0)),
@@ -141,19 +249,29 @@ fn count(number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::System;
+    use std::path::Path;
+
     use super::*;
+
+    fn machine() -> Machine {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines/cxl-2tier.toml");
+        Machine::load(&path).expect("it is in the repository")
+    }
 
     #[test]
     fn a_busy_host_is_mentioned() {
         let mut record = RunRecord::failed("gups", System::None, String::new());
         assert!(
-            !render("t", &[record.clone()])
+            !render("t", &machine(), &[record.clone()])
                 .unwrap()
                 .contains("Other programs")
         );
         record.host_busy_ratio = Some(0.4);
-        assert!(render("t", &[record]).unwrap().contains("up to 40 %"));
+        assert!(
+            render("t", &machine(), &[record])
+                .unwrap()
+                .contains("up to 40 %")
+        );
     }
 
     #[test]
@@ -172,10 +290,10 @@ mod tests {
             ..RunRecord::failed("gups", System::None, String::new())
         };
         let bad = RunRecord::failed("redis", System::Preset("nomad"), "a <b> & c".to_owned());
-        let page = render("Terrace on cxl", &[good, bad]).unwrap();
+        let page = render("Terrace on cxl", &machine(), &[good, bad]).unwrap();
         assert!(page.contains("<h2>gups</h2>") && page.contains("<h2>redis</h2>"));
         assert!(page.contains("failed: a &lt;b&gt; &amp; c"));
-        assert!(page.contains("6.12.1"));
+        assert!(page.contains("6.12.1") && page.contains("250 MiB, 80 ns"));
         // Nothing is loaded from anywhere; the one address is a name space.
         for address in page.split("http").skip(1) {
             assert!(

@@ -2,13 +2,18 @@
 //! What a scenario prints in the guest, and what the comparison writes: plain data.
 
 use std::str::FromStr;
+use std::sync::LazyLock;
 
 use serde::Deserialize;
 use serde::Serialize;
-use terrace_policy::PRESETS;
+use terrace_api::Status;
+use terrace_chart::Look;
 use terrace_policy::Preset;
+use terrace_policy::UNMANAGED;
+use terrace_sim::ORACLE;
 use terrace_workload::report::Line;
 
+use super::analysis::median;
 use crate::job::GuestNode;
 
 /// A way to place and move the workload's pages.
@@ -26,24 +31,32 @@ pub enum System {
 
 /// No system has that name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("Unknown system '{0}'; there are: none, kernel, oracle, {list}", list = presets())]
+#[error("Unknown system '{0}'; there are: {list}", list = SYSTEMS.replace(',', ", "))]
 pub struct UnknownSystem(String);
 
-fn presets() -> String {
-    let names = PRESETS.iter().map(|preset| preset.name);
-    let names: Vec<_> = names.filter(|name| *name != "none").collect();
-    names.join(", ")
+/// What the guest's kernel does is called so.
+const KERNEL: &str = "kernel";
+
+/// How the systems' lines are drawn.
+#[must_use]
+pub fn looks() -> Vec<Look> {
+    let mut looks = terrace_experiment::looks();
+    looks.push(terrace_experiment::look(KERNEL, MODEL_OF_KERNEL.colour));
+    looks
 }
+
+/// What stands for the guest's kernel in the simulator.
+pub static MODEL_OF_KERNEL: &Preset = &terrace_policy::presets::kernel_tiering::PRESET;
 
 impl FromStr for System {
     type Err = UnknownSystem;
 
     fn from_str(name: &str) -> Result<Self, UnknownSystem> {
         match name {
-            "none" => Ok(Self::None),
-            "kernel" => Ok(Self::Kernel),
-            "oracle" => Ok(Self::Oracle),
-            _ => match Preset::of(name) {
+            _ if name == UNMANAGED.name => Ok(Self::None),
+            KERNEL => Ok(Self::Kernel),
+            _ if name == ORACLE.name => Ok(Self::Oracle),
+            _ => match Preset::of(name).filter(|preset| preset.in_user_space()) {
                 Some(preset) => Ok(Self::Preset(preset.name)),
                 None => Err(UnknownSystem(name.to_owned())),
             },
@@ -64,15 +77,19 @@ impl<'de> Deserialize<'de> for System {
     }
 }
 
+/// All systems, as the command line writes them.
+pub static SYSTEMS: LazyLock<String> =
+    LazyLock::new(|| terrace_experiment::presets_and(&[KERNEL], Preset::in_user_space));
+
 impl System {
     /// As it is written on the command line.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
-            Self::None => "none",
-            Self::Kernel => "kernel",
+            Self::None => UNMANAGED.name,
+            Self::Kernel => KERNEL,
             Self::Preset(name) => name,
-            Self::Oracle => "oracle",
+            Self::Oracle => ORACLE.name,
         }
     }
 
@@ -107,7 +124,7 @@ pub enum GuestLine {
     /// What the system did.
     Moves(Moves),
     /// All that Terrace counted, as `terrace run --stats` wrote it.
-    Terrace(serde_json::Value),
+    Terrace(Box<Status>),
     /// Progress, for people.
     Note(String),
     /// The run is void, or memory was wrong.
@@ -173,9 +190,6 @@ pub struct Repeat {
     /// As in [`RunRecord`], and so are the others.
     pub ops_per_s: Option<f64>,
     pub fast_access_ratio: Option<f64>,
-    /// Of this run alone.
-    #[serde(default)]
-    pub ops_per_s_same_pace: Option<f64>,
     pub host_busy_ratio: Option<f64>,
     pub host_pace: Option<f64>,
     pub failed: Option<String>,
@@ -184,13 +198,12 @@ pub struct Repeat {
 }
 
 impl Repeat {
-    /// What is kept of a run that is not the one that counts.
+    /// What is kept of each.
     #[must_use]
     pub fn of(record: &RunRecord) -> Self {
         Self {
             ops_per_s: record.ops_per_s,
             fast_access_ratio: record.fast_access_ratio,
-            ops_per_s_same_pace: None,
             host_busy_ratio: record.host_busy_ratio,
             host_pace: record.host_pace,
             failed: record.failed.clone(),
@@ -206,12 +219,8 @@ pub struct RunRecord {
     pub workload: String,
     /// The system.
     pub system: System,
-    /// Median of the last third.
+    /// Median of the last third; of several runs, the median of theirs.
     pub ops_per_s: Option<f64>,
-    /// The same had the host had the highest pace of all the workload's runs all the time; of all runs of
-    /// this pair. Absent where the pace is not known.
-    #[serde(default)]
-    pub ops_per_s_same_pace: Option<f64>,
     /// Accesses served by the fast node, counted by the emulator, last third.
     pub fast_access_ratio: Option<f64>,
     /// Seconds until 90 % of the oracle's `ops_per_s`; absent where it was not reached.
@@ -245,9 +254,9 @@ pub struct RunRecord {
     pub host_pace: Option<f64>,
     /// All that Terrace counted, as `terrace run --stats` wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub terrace: Option<serde_json::Value>,
-    /// All runs of this pair, in their order, where there were several: this record is the one with
-    /// the highest rate, because what others do on the host only slows a run.
+    pub terrace: Option<Box<Status>>,
+    /// All runs of this pair, in their order, where there were several: but for its rate, this record is the one in
+    /// the middle by rate, of two the slower.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub repeats: Vec<Repeat>,
     /// The time series.
@@ -262,7 +271,6 @@ impl RunRecord {
             workload: workload.to_owned(),
             system,
             ops_per_s: None,
-            ops_per_s_same_pace: None,
             fast_access_ratio: None,
             seconds_to_90pct_of_oracle: None,
             moved_at: None,
@@ -280,11 +288,93 @@ impl RunRecord {
             series: Vec::new(),
         }
     }
+
+    /// The rates of all runs of this pair, in their order.
+    #[must_use]
+    pub fn rates(&self) -> Vec<f64> {
+        if self.repeats.is_empty() {
+            return self.ops_per_s.into_iter().collect();
+        }
+        self.repeats
+            .iter()
+            .filter_map(|run| run.ops_per_s)
+            .collect()
+    }
+
+    /// One record of all runs of a pair; one that failed counts before all that did not.
+    #[must_use]
+    pub fn of_all(runs: &[Self]) -> Option<Self> {
+        let mut by_rate: Vec<&Self> = runs.iter().collect();
+        by_rate.sort_by(|a, b| {
+            let rate = |run: &Self| run.ops_per_s.unwrap_or(0.0);
+            rate(a).total_cmp(&rate(b))
+        });
+        let failed = runs.iter().find(|run| run.failed.is_some());
+        let middle = by_rate.get(runs.len().saturating_sub(1) / 2).copied();
+        let mut record = failed.or(middle)?.clone();
+        if runs.len() > 1 {
+            record.repeats = runs.iter().map(Repeat::of).collect();
+        }
+        if record.failed.is_none() {
+            record.ops_per_s = Some(median(record.rates()));
+        }
+        Some(record)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_preset_is_a_system_with_a_look() {
+        let here = |preset: &&&Preset| preset.in_user_space();
+        for preset in terrace_policy::PRESETS.iter().filter(here) {
+            let system: System = preset.name.parse().expect("a system");
+            assert_eq!(system.name(), preset.name);
+            assert!(SYSTEMS.split(',').any(|name| name == preset.name));
+            assert!(looks().iter().any(|look| look.name == preset.name));
+        }
+        assert!("nimad".parse::<System>().is_err());
+        assert!(MODEL_OF_KERNEL.name.parse::<System>().is_err());
+    }
+
+    fn ran(rate: f64) -> RunRecord {
+        RunRecord {
+            ops_per_s: Some(rate),
+            fast_access_ratio: Some(rate / 1000.0),
+            failed: None,
+            ..RunRecord::failed("gups", System::Preset("nomad"), String::new())
+        }
+    }
+
+    #[test]
+    fn of_several_runs_the_middle_counts_and_all_are_told() {
+        let record = RunRecord::of_all(&[ran(100.0), ran(120.0), ran(110.0)]).expect("three");
+        assert_eq!(
+            (record.ops_per_s, record.fast_access_ratio),
+            (Some(110.0), Some(0.11))
+        );
+        assert_eq!(record.rates(), [100.0, 120.0, 110.0]);
+        let record = RunRecord::of_all(&[ran(120.0), ran(100.0)]).expect("two");
+        assert_eq!(
+            (record.ops_per_s, record.fast_access_ratio),
+            (Some(110.0), Some(0.1))
+        );
+        assert_eq!(RunRecord::of_all(&[ran(1.0)]), Some(ran(1.0)));
+        assert_eq!(ran(1.0).rates(), [1.0]);
+        assert_eq!(RunRecord::of_all(&[]), None);
+    }
+
+    #[test]
+    fn a_run_that_failed_is_never_replaced_by_a_good_one() {
+        let failed = || RunRecord::failed("gups", System::None, "Memory is wrong".to_owned());
+        for runs in [[failed(), ran(1.0)], [ran(1.0), failed()]] {
+            let record = RunRecord::of_all(&runs).expect("two");
+            assert_eq!(record.failed.as_deref(), Some("Memory is wrong"));
+            assert_eq!((record.ops_per_s, record.repeats.len()), (None, 2));
+        }
+    }
 
     #[test]
     fn the_object_has_the_promised_keys() {

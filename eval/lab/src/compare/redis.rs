@@ -33,8 +33,8 @@ use super::resp::Client;
 use super::scenario::Setting;
 use super::scenario::free_bytes;
 use super::scenario::say;
-use super::steering::Steering;
-use crate::mark;
+use super::system_control::Steering;
+use crate::lab_marker;
 
 use data::LETTERS;
 
@@ -93,10 +93,10 @@ pub(super) fn run(setting: &Setting, steering: &Steering) -> anyhow::Result<()> 
         |commands| commands > UNDER_LOAD,
     )?;
     steering.go()?;
-    mark::start();
+    lab_marker::start();
     let before = processor_time(pid);
     watch(&mut client, setting.time)?;
-    mark::stop();
+    lab_marker::stop();
     let busy = processor_time(pid).saturating_sub(before);
     note(format!(
         "server busy {} % of the time",
@@ -232,7 +232,7 @@ fn watch(client: &mut Client<UnixStream>, time: Duration) -> anyhow::Result<()> 
     let begin = Instant::now();
     let tell = |t: f64, ops: u64| {
         let line = Line::Second(Second { t, ops });
-        mark::mark(&serde_json::to_string(&line).expect("plain numbers"));
+        lab_marker::mark(&serde_json::to_string(&line).expect("plain numbers"));
         say(&GuestLine::Workload(line));
     };
     tell(0.0, 0);

@@ -23,7 +23,7 @@ use super::heartbeat;
 use super::record::GuestLine;
 use super::record::System;
 use super::redis;
-use super::steering::Steering;
+use super::system_control::Steering;
 
 /// The name of the workload that is not one of `terrace-bench`.
 pub const REDIS: &str = "redis";

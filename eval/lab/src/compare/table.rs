@@ -9,12 +9,13 @@ use terrace_chart::thousands;
 
 use super::record::RunRecord;
 use super::record::System;
+use super::verdict;
 
 const HEADER: [&str; 13] = [
     "workload",
     "system",
     "ops/s",
-    "at one pace",
+    "all runs",
     "x none",
     "fast accesses",
     "90 % of oracle after",
@@ -51,51 +52,43 @@ pub fn render(records: &[RunRecord]) -> String {
     text
 }
 
-/// What a reader of the table has to know.
+/// What a reader of the table has to know: who is ahead, and what the host did.
 #[must_use]
 pub fn notes(records: &[RunRecord]) -> Vec<String> {
-    several(records)
+    let mut workloads: Vec<&str> = records.iter().map(|r| r.workload.as_str()).collect();
+    workloads.dedup();
+    let verdicts = workloads
         .into_iter()
-        .chain(one_pace(records))
-        .collect()
+        .map(|workload| verdict::sentences(workload, records).join(" "))
+        .filter(|told| !told.is_empty());
+    verdicts.chain(paces(records)).collect()
 }
 
 /// How different the host's pace was; `None` where it is not known.
-fn one_pace(records: &[RunRecord]) -> Option<String> {
-    let known = records
-        .iter()
-        .filter(|run| run.ops_per_s_same_pace.is_some());
+fn paces(records: &[RunRecord]) -> Option<String> {
     let again = |run: &RunRecord| -> Vec<f64> {
         let repeats = run.repeats.iter().filter_map(|repeat| repeat.host_pace);
         repeats.chain(run.host_pace).collect()
     };
-    let paces: Vec<f64> = known.flat_map(again).collect();
+    let paces: Vec<f64> = records.iter().flat_map(again).collect();
     let (least, most) = (
         paces.iter().copied().reduce(f64::min)?,
         paces.iter().copied().reduce(f64::max)?,
     );
     Some(format!(
-        "This host's processors are shared, and were up to {:.0} % slower in one run than in another. \"At one pace\" \
-         takes that out: what all runs of a pair have at the highest pace of the workload's runs.",
+        "This host's processors are shared, and were up to {:.0} % slower in one run than in another.",
         (1.0 - least / most) * 100.0
     ))
 }
 
-/// What several runs of a pair showed; `None` where each ran once.
-fn several(records: &[RunRecord]) -> Option<String> {
-    let spread = |record: &RunRecord| {
-        let rates = || record.repeats.iter().filter_map(|run| run.ops_per_s);
-        let (least, most) = (rates().reduce(f64::min)?, rates().reduce(f64::max)?);
-        Some((rates().count(), (1.0 - least / most) * 100.0))
-    };
-    let (runs, apart) = records
-        .iter()
-        .filter_map(spread)
-        .reduce(|a, b| (a.0.max(b.0), a.1.max(b.1)))?;
-    Some(format!(
-        "Each line is the fastest of up to {runs} runs, made in turns: what else this host does only \
-         slows one. The others were at most {apart:.0} % below."
-    ))
+/// The rates of all runs of a pair, where there were several.
+pub(super) fn runs(record: &RunRecord) -> String {
+    let rates = record.rates();
+    if rates.len() < 2 {
+        return "–".to_owned();
+    }
+    let rates: Vec<String> = rates.iter().map(|rate| thousands(rate.round())).collect();
+    rates.join("; ")
 }
 
 /// A run's rate as a multiple of the same workload's without migration.
@@ -110,7 +103,11 @@ pub fn times_none(record: &RunRecord, records: &[RunRecord]) -> Option<f64> {
 fn cells(record: &RunRecord, records: &[RunRecord]) -> Vec<Cell> {
     let dash = || "–".to_owned();
     let moves = &record.moves;
-    let (transactions, shadows) = if record.system.preset().is_some_and(|preset| preset.agent) {
+    let (transactions, shadows) = if record
+        .system
+        .preset()
+        .is_some_and(|preset| preset.is_in_process())
+    {
         (
             format!("{} / {}", moves.tpm_committed, moves.tpm_aborted),
             format!(" ({})", moves.shadow_hits),
@@ -124,9 +121,7 @@ fn cells(record: &RunRecord, records: &[RunRecord]) -> Vec<Cell> {
         record
             .ops_per_s
             .map_or_else(dash, |rate| thousands(rate.round())),
-        record
-            .ops_per_s_same_pace
-            .map_or_else(dash, |rate| thousands(rate.round())),
+        runs(record),
         times_none(record, records).map_or_else(dash, |times| format!("{times:.2}")),
         record
             .fast_access_ratio
@@ -183,7 +178,7 @@ mod tests {
     fn paces_of_all_runs_are_told() {
         let mut record = RunRecord::failed("gups", System::None, String::new());
         assert!(notes(&[record.clone()]).is_empty());
-        (record.host_pace, record.ops_per_s_same_pace) = (Some(80.0), Some(1.0));
+        record.host_pace = Some(80.0);
         record.repeats = vec![Repeat {
             host_pace: Some(100.0),
             ..Repeat::of(&record)

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs cells in the lab and keeps what came of each in a file of its own: a call that was ended
-//! goes on where it was.
+//! Runs cells in the lab and keeps what came of each ([`Kept`]): a call that was ended goes on where it was.
 
-use std::fs;
-use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,12 +8,13 @@ use anyhow::Context;
 use anyhow::bail;
 use serde::Deserialize;
 use serde::Serialize;
+use terrace_experiment::Kept;
+use terrace_experiment::Key;
 use terrace_machine_spec::Machine;
 
 use crate::boot;
 use crate::compare::analysis;
 use crate::compare::matrix;
-use crate::compare::matrix::replace;
 use crate::compare::record::RunRecord;
 use crate::compare::record::System;
 use crate::job::Delays;
@@ -36,18 +34,9 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Of a round, from 1.
-    fn file(&self, round: u32) -> String {
-        let size = self.fast_bytes >> 20;
-        let again = match round {
-            0 | 1 => String::new(),
-            _ => format!("-{round}"),
-        };
-        format!(
-            "{}-{size}MiB-{}{again}.json",
-            self.workload,
-            self.system.name()
-        )
+    fn name(&self) -> String {
+        let (size, system) = (self.fast_bytes >> 20, self.system.name());
+        format!("{}-{size}MiB-{system}", self.workload)
     }
 }
 
@@ -66,7 +55,7 @@ pub struct Settings {
 
 /// A cell's run in the lab, as it is kept.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct CellRun {
     /// What it was run with.
     pub settings: Settings,
     /// Which it is.
@@ -89,7 +78,7 @@ pub struct Bench<'a> {
     /// What all cells have in common.
     pub settings: Settings,
     /// Where runs are kept.
-    pub directory: PathBuf,
+    pub kept: Kept,
 }
 
 /// All cells, by workload and size.
@@ -120,28 +109,21 @@ pub fn resized(machine: &Machine, fast_bytes: u64) -> Machine {
     machine
 }
 
-/// The rounds of one cell: the fastest run, with all of them in its record.
+/// The rounds of one cell, in one record.
 #[must_use]
-pub fn merged(mut rounds: Vec<Kept>) -> Option<Kept> {
-    let mut rest = rounds.drain(..);
-    let first = rest.next()?;
-    let mut records = vec![first.record];
-    for round in rest {
-        matrix::keep(&mut records, round.record);
-    }
-    records.pop().map(|record| Kept {
-        settings: first.settings,
-        cell: first.cell,
-        record,
-    })
+pub fn merged(rounds: Vec<CellRun>) -> Option<CellRun> {
+    let runs: Vec<RunRecord> = rounds.iter().map(|kept| kept.record.clone()).collect();
+    let record = RunRecord::of_all(&runs)?;
+    let first = rounds.into_iter().next()?;
+    Some(CellRun { record, ..first })
 }
 
 /// The runs of one workload and size, with what needs all of them filled in.
 #[must_use]
-pub fn related(runs: &[&Kept]) -> Vec<Kept> {
+pub fn related(runs: &[&CellRun]) -> Vec<CellRun> {
     let mut records: Vec<RunRecord> = runs.iter().map(|kept| kept.record.clone()).collect();
     analysis::relate(&mut records);
-    let with = |(&kept, record): (&&Kept, RunRecord)| Kept {
+    let with = |(&kept, record): (&&CellRun, RunRecord)| CellRun {
         record,
         ..kept.clone()
     };
@@ -149,23 +131,14 @@ pub fn related(runs: &[&Kept]) -> Vec<Kept> {
 }
 
 impl Bench<'_> {
-    /// The kept run of a cell in that round, if there is one with these settings.
-    ///
-    /// # Errors
-    ///
-    /// Where there is a file that cannot be read.
-    pub fn kept(&self, cell: &Cell, round: u32) -> anyhow::Result<Option<Kept>> {
-        let path = self.directory.join(cell.file(round));
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => {
-                return Err(error).with_context(|| format!("Cannot read {}", path.display()));
-            }
-        };
-        // Half a file, or one of another version: to be run again.
-        let kept = serde_json::from_str::<Kept>(&text).ok();
-        Ok(kept.filter(|kept| kept.settings == self.settings && kept.cell == *cell))
+    fn key(&self, cell: &Cell, round: u32) -> Key {
+        Key::of_machine(cell.name(), &(&self.settings, cell, round))
+    }
+
+    /// The kept run of a cell in that round, if this build made one with these settings.
+    #[must_use]
+    pub fn kept(&self, cell: &Cell, round: u32) -> Option<CellRun> {
+        self.kept.find(&self.key(cell, round))
     }
 
     /// What the guest's kernel keeps free with a fast node of that size (`vm.min_free_kbytes`), in
@@ -175,13 +148,10 @@ impl Bench<'_> {
     ///
     /// Where the guest does not say, or the answer cannot be kept.
     pub fn min_free(&self, fast_bytes: u64) -> anyhow::Result<u64> {
-        let path = self
-            .directory
-            .join(format!("min-free-{}MiB.txt", fast_bytes >> 20));
-        if let Ok(text) = fs::read_to_string(&path)
-            && let Ok(kib) = text.trim().parse::<u64>()
-        {
-            return Ok(kib << 10);
+        let name = format!("min-free-{}MiB", fast_bytes >> 20);
+        let key = Key::of_machine(name, &(&self.settings.machine, fast_bytes));
+        if let Some(bytes) = self.kept.find(&key) {
+            return Ok(bytes);
         }
         let machine = resized(self.machine, fast_bytes);
         let command = ["cat", "/proc/sys/vm/min_free_kbytes"];
@@ -202,8 +172,9 @@ impl Bench<'_> {
             .trim()
             .parse()
             .with_context(|| format!("The guest's min_free_kbytes is '{text}'"))?;
-        replace(&path, &text)?;
-        Ok(kib << 10)
+        let bytes = kib << 10;
+        self.kept.keep(&key, &bytes).context("Cannot keep it")?;
+        Ok(bytes)
     }
 
     /// Runs a cell in the lab and keeps what came of it as that round's.
@@ -211,7 +182,7 @@ impl Bench<'_> {
     /// # Errors
     ///
     /// Where the run failed or cannot be kept.
-    pub fn run(&self, cell: &Cell, round: u32, tell: fn(&str)) -> anyhow::Result<Kept> {
+    pub fn run(&self, cell: &Cell, round: u32, tell: fn(&str)) -> anyhow::Result<CellRun> {
         let machine = resized(self.machine, cell.fast_bytes);
         let plan = matrix::Plan {
             machine: &machine,
@@ -241,13 +212,13 @@ impl Bench<'_> {
                 cell.system.name()
             );
         }
-        let kept = Kept {
+        let kept = CellRun {
             settings: self.settings.clone(),
             cell: cell.clone(),
             record,
         };
-        let text = serde_json::to_string_pretty(&kept)? + "\n";
-        replace(&self.directory.join(cell.file(round)), &text)?;
+        let keep = self.kept.keep(&self.key(cell, round), &kept);
+        keep.with_context(|| format!("Cannot keep {}", cell.name()))?;
         Ok(kept)
     }
 }
@@ -257,25 +228,6 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-
-    #[test]
-    fn every_cell_has_a_file_of_its_own() {
-        let workloads = ["gups".to_owned(), "zipf".to_owned()];
-        let cells = all(
-            &workloads,
-            &[1 << 27, 1 << 28],
-            &[System::None, System::Preset("nomad")],
-        );
-        let rounds = [1, 2].into_iter();
-        let mut files: Vec<String> = rounds
-            .flat_map(|round| cells.iter().map(move |cell| cell.file(round)))
-            .collect();
-        assert_eq!(files.len(), 16);
-        assert_eq!(files[0], "gups-128MiB-none.json");
-        files.sort();
-        files.dedup();
-        assert_eq!(files.len(), 16);
-    }
 
     #[test]
     fn only_runs_of_the_same_settings_are_taken_again() {
@@ -297,45 +249,21 @@ mod tests {
                 seconds: 10,
                 seed: 1,
             },
-            directory: directory.path().to_owned(),
+            kept: Kept::new(directory.path().to_owned()),
         };
         let cell = all(&["gups".to_owned()], &[1 << 28], &[System::Preset("nomad")]).remove(0);
-        assert_eq!(bench.kept(&cell, 1).unwrap(), None);
+        assert_eq!(bench.kept(&cell, 1), None);
         let record = RunRecord::failed("gups", System::Preset("nomad"), String::new());
-        let kept = Kept {
+        let kept = CellRun {
             settings: bench.settings.clone(),
             cell: cell.clone(),
             record,
         };
-        let text = serde_json::to_string(&kept).unwrap();
-        replace(&directory.path().join(cell.file(2)), &text).unwrap();
-        assert_eq!(bench.kept(&cell, 1).unwrap(), None);
-        assert_eq!(bench.kept(&cell, 2).unwrap(), Some(kept));
+        bench.kept.keep(&bench.key(&cell, 2), &kept).unwrap();
+        assert_eq!(bench.kept(&cell, 1), None);
+        assert_eq!(bench.kept(&cell, 2), Some(kept));
         bench.settings.seconds = 20;
-        assert_eq!(bench.kept(&cell, 2).unwrap(), None);
-    }
-
-    #[test]
-    fn of_several_rounds_the_fastest_counts() {
-        let kept = |ops_per_s| Kept {
-            settings: Settings {
-                machine: String::new(),
-                sized_for: 0,
-                seconds: 10,
-                seed: 1,
-            },
-            cell: all(&["gups".to_owned()], &[1 << 28], &[System::None]).remove(0),
-            record: RunRecord {
-                ops_per_s: Some(ops_per_s),
-                failed: None,
-                ..RunRecord::failed("gups", System::None, String::new())
-            },
-        };
-        let merged = merged(vec![kept(1.0), kept(3.0), kept(2.0)]).unwrap();
-        assert_eq!(merged.record.ops_per_s, Some(3.0));
-        let rates = merged.record.repeats.iter().map(|run| run.ops_per_s);
-        assert_eq!(rates.collect::<Vec<_>>(), [Some(1.0), Some(3.0), Some(2.0)]);
-        assert!(super::merged(Vec::new()).is_none());
+        assert_eq!(bench.kept(&cell, 2), None);
     }
 
     #[test]

@@ -10,15 +10,16 @@ use terrace_sim::Setup;
 use terrace_workload::Sizes;
 use terrace_workload::Workload;
 
-use super::cells::Kept;
+use super::cells::CellRun;
 use super::cells::resized;
+use crate::compare::record::MODEL_OF_KERNEL;
 use crate::compare::record::RunRecord;
 use crate::compare::record::System;
 
 /// What a run came to, in the lab or in the simulator.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Median of the last third; of the lab's, at one pace of the host where that is known.
+    /// Median of the last third; of several runs, the median of theirs.
     pub ops_per_s: f64,
     /// The slowest and the fastest run's.
     pub range: (f64, f64),
@@ -36,9 +37,8 @@ pub struct Figures {
 #[must_use]
 pub fn of_lab(record: &RunRecord) -> Option<Figures> {
     let status = record.terrace.as_ref();
-    let ops_per_s = record.ops_per_s_same_pace.or(record.ops_per_s)?;
-    let runs = record.repeats.iter();
-    let runs = runs.filter_map(|run| run.ops_per_s_same_pace.or(run.ops_per_s));
+    let ops_per_s = record.ops_per_s?;
+    let runs = record.rates().into_iter();
     let range = runs.fold((ops_per_s, ops_per_s), |(low, high), rate| {
         (rate.min(low), rate.max(high))
     });
@@ -48,14 +48,14 @@ pub fn of_lab(record: &RunRecord) -> Option<Figures> {
         fast_access_ratio: record.fast_access_ratio?,
         promoted_pages: record.moves.promoted_pages,
         demoted_pages: record.moves.demoted_pages,
-        hint_faults: status.and_then(|s| s.pointer("/stats/hint_faults")?.as_u64()),
+        hint_faults: status.map(|status| status.stats.hint_faults),
     })
 }
 
 /// The simulator's name for a system.
-const fn system(system: System) -> &'static str {
+fn system(system: System) -> &'static str {
     match system {
-        System::Kernel => "kernel-tiering",
+        System::Kernel => MODEL_OF_KERNEL.name,
         System::None | System::Preset(_) | System::Oracle => system.name(),
     }
 }
@@ -66,7 +66,12 @@ const fn system(system: System) -> &'static str {
 /// # Errors
 ///
 /// Where the workload cannot be made.
-pub fn setup(machine: &Machine, kept: &Kept, min_free: u64, costs: Costs) -> anyhow::Result<Setup> {
+pub fn setup(
+    machine: &Machine,
+    kept: &CellRun,
+    min_free: u64,
+    costs: Costs,
+) -> anyhow::Result<Setup> {
     let sizes = Sizes::fast_free(kept.settings.sized_for);
     let workload = Workload::named(&kept.cell.workload, &sizes)?;
     let machine = resized(machine, kept.cell.fast_bytes);

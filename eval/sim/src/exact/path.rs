@@ -211,3 +211,40 @@ impl MemoryMode<'_> {
         ns
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::player::Counts;
+    use super::*;
+    use crate::direct::Layout;
+
+    /// The fast node is asked first, always; what it does not have the slow one is asked for, too.
+    #[test]
+    fn a_hit_costs_the_fast_node_and_a_miss_both() {
+        let mut direct = Layout::new(0, 1 << 12, 2, 3).played();
+        let mut meter = Meter {
+            counts: Counts::default(),
+            cost: [[0.0; 2]; NODES * 2 + 2],
+            first_line: 0,
+        };
+        for (at, ns) in [(0, 80.0), (1, 81.0), (2, 250.0), (3, 251.0)] {
+            meter.cost[at] = [ns, ns / 2.0];
+        }
+        let mut path = MemoryMode {
+            direct: &mut direct,
+            cache: None,
+            hit_ns: 1.0,
+        };
+        let mut ns = |line, write| path.miss(&mut meter, (line, write), 1, 0, None).to_bits();
+        let of = f64::to_bits;
+        assert_eq!(ns(0, false), of(330.0), "nothing is there yet");
+        assert_eq!(ns(0, false), of(80.0));
+        assert_eq!(ns(64, true), of(332.0), "in the same place");
+        assert_eq!(ns(0, false), of(330.0));
+        // Two reads and a write came from the slow node, the written line went back to it.
+        assert_eq!(meter.counts.slow, [2, 1]);
+        assert_eq!(meter.counts.lines[2..4], [2, 1]);
+        assert_eq!(meter.counts.backs[1], 1);
+        assert_eq!(meter.counts.backs[0], 4, "three put in place, one written");
+    }
+}

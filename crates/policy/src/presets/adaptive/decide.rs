@@ -11,6 +11,7 @@ use terrace_core::Pid;
 
 use super::Adaptive;
 use super::classes::CLASSES;
+use super::explain;
 use super::pace::Shown;
 use super::select;
 use super::select::Census;
@@ -136,6 +137,7 @@ impl Adaptive {
         let (room, short) = (pages(self.rooms.spare()), pages(self.rooms.shortage()));
         let most = self.params.plan_pages as u64;
         let quotas = select::quotas(&slow, &fast, room, short.min(most), most);
+        self.planned = explain::planned(&slow, &fast, room, &quotas);
         self.moves.plan.up.clear();
         self.moves.plan.down.clear();
         if quotas.up.iter().chain(&quotas.down).any(|n| *n > 0) {

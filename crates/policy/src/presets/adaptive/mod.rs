@@ -9,12 +9,15 @@
 //!
 //! * `classes` (a page's byte), `transitions` (M and r), `value` (V), `latencies` and `costs` (as measured), `select` (who changes
 //!   places), `pace` (how often to look); `chunks` and `rooms` hold what is known of pages and memory;
-//!   `learn` takes a reading in, `decide` ends a pass, `moves` carries a plan out; this file ties them together.
+//!   `learn` takes a reading in, `decide` ends a pass, `moves` carries a plan out, `explain` says what is believed; this file ties
+//!   them together.
 
 mod chunks;
 mod classes;
 mod costs;
 mod decide;
+mod explain;
+mod figures;
 mod latencies;
 mod learn;
 mod moves;
@@ -30,20 +33,26 @@ use std::collections::VecDeque;
 
 use terrace_core::CHUNK_BYTES;
 use terrace_core::ChunkReading;
+use terrace_core::Measurement;
 use terrace_core::Nanos;
 use terrace_core::Pid;
 use terrace_core::Tiers;
 
-use crate::Evidence;
+use crate::About;
+use crate::Belief;
+use crate::Capabilities;
 use crate::Policy;
 use crate::Preset;
+use crate::belief::PlanBelief;
 use crate::event::Action;
 use crate::event::Event;
+use crate::preset::Colour;
 use chunks::Chunks;
 use chunks::Key;
 use classes::CLASSES;
 use classes::Steps;
 use costs::Costs;
+use figures::Figures;
 use latencies::Latencies;
 use moves::Moves;
 use pace::Pace;
@@ -93,15 +102,18 @@ pub static PRESET: Preset = Preset {
     name: "adaptive",
     title: "predicts a page by what pages of its class did next",
     paper: None,
-    evidence: Evidence::AccessedBits,
-    agent: false,
-    writers_wait: false,
+    needs: Capabilities::ACCESSED_BITS,
+    uses: Capabilities::LATENCIES,
     priorities: false,
+    colour: Colour {
+        light: "#1f5fd6",
+        dark: "#78a9ff",
+    },
     help: params::HELP,
     dilated: |_| Vec::new(),
-    build: |settings, tiers| {
+    build: |settings, host| {
         let params = Params::read(settings)?;
-        Ok(Box::new(Adaptive::new(params, tiers.clone())))
+        Ok(Box::new(Adaptive::new(params, host.tiers.clone())))
     },
 };
 
@@ -129,6 +141,8 @@ pub struct Adaptive {
     surprised: bool,
     /// Where the last plan stopped to take pages.
     cursor: Key,
+    /// What decided the last plan.
+    planned: PlanBelief,
     counters: Counters,
 }
 
@@ -156,6 +170,7 @@ impl Adaptive {
             pace_at: Nanos::ZERO,
             surprised: false,
             cursor: (Pid(0), 0),
+            planned: PlanBelief::default(),
             counters: Counters::default(),
             params,
         }
@@ -207,10 +222,6 @@ impl Policy for Adaptive {
         "adaptive"
     }
 
-    fn evidence(&self) -> Evidence {
-        Evidence::AccessedBits
-    }
-
     fn observe(&mut self, now: Nanos, event: &Event) {
         match *event {
             Event::Memory { node, memory } => self.rooms.sampled(node, memory),
@@ -237,6 +248,7 @@ impl Policy for Adaptive {
             | Event::Mapped { .. }
             | Event::Resident { .. }
             | Event::ShadowLost { .. }
+            | Event::Refused { .. }
             | Event::Priority { .. }
             | Event::Probed { .. } => {}
         }
@@ -279,24 +291,29 @@ impl Policy for Adaptive {
         self.plan_at
     }
 
-    fn counters(&self) -> Vec<(&'static str, u64)> {
+    fn explain(&self, now: Nanos, about: About) -> Option<Belief> {
+        self.believes(now, about)
+    }
+
+    fn counters(&self) -> Vec<Measurement> {
         let c = &self.counters;
         let cost = self.costs.of(terrace_core::PageSize::Base4K);
-        vec![
-            ("passes", c.passes),
-            ("pages", c.pages),
-            ("value_possible_us", c.value_possible_ns / 1_000),
-            ("move_ns", whole_ns(cost)),
-            ("saved_ns", whole_ns(self.latencies.saved_ns())),
-            ("swaps", c.swaps),
-            ("early", c.early),
-            ("rests", self.pace.rests),
-            ("surprises", c.surprises),
-            ("pass_ms", self.pace.pass.0 / 1_000_000),
-            ("shortest_us", self.pace.shortest.0 / 1_000),
-            ("moving", self.moves.under_way()),
-            ("metadata_bytes", self.bytes()),
-        ]
+        Figures {
+            passes: c.passes,
+            pages: c.pages,
+            value_possible_us: c.value_possible_ns / 1_000,
+            move_ns: whole_ns(cost),
+            saved_ns: whole_ns(self.latencies.saved_ns()),
+            swaps: c.swaps,
+            early: c.early,
+            rests: self.pace.rests,
+            surprises: c.surprises,
+            pass_ms: self.pace.pass.0 / 1_000_000,
+            shortest_us: self.pace.shortest.0 / 1_000,
+            moving: self.moves.under_way(),
+            metadata_bytes: self.bytes(),
+        }
+        .values()
     }
 }
 

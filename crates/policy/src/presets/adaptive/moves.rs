@@ -49,6 +49,12 @@ impl Moves {
         ((lists + self.under_way.len()) * size_of::<PageRef>()) as u64
     }
 
+    /// Whether it is planned to move, or on its way.
+    pub(super) fn has(&self, page: PageRef) -> bool {
+        let plan = &self.plan;
+        self.busy(page) || plan.up.contains(&page) || plan.down.contains(&page)
+    }
+
     /// Whether an order is under way that has to do with the page's addresses.
     fn busy(&self, page: PageRef) -> bool {
         let chunk = page.addr.align_down(PageSize::Huge2M);

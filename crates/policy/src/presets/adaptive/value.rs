@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a page of a class saves if it is fast, up to the horizon:
+//! What a page of a class saves if it is fast, for as long as that can be told:
 //!
 //! ```text
 //! V[k] = (sum over n of gamma^n (M^n r)[k]) * T * (latency of the slow tier - latency of the fast one)    ns
 //! ```
 //!
-//! `gamma = exp(-T / horizon)`; the sum ends where a pass counts less than a hundredth, or after 128. A visit is taken
-//! for one access that memory serves.
+//! `gamma = exp(-T / horizon)`. The sum x is what solves `x = r + gamma M x`: one elimination instead of as many
+//! steps as the horizon has passes. A visit is taken for one access that memory serves.
 
 use super::classes::CLASSES;
 use super::transitions::Matrix;
-
-const LEAST: f64 = 0.01;
-const STEPS_MAX: usize = 128;
 
 /// V by class, ns.
 pub(super) type Values = [f64; CLASSES];
@@ -26,28 +23,39 @@ pub(super) fn values(
     saved_ns: f64,
 ) -> Values {
     let gamma = (-pass / horizon).exp();
-    // Rows are near their diagonal: what is not there is passed over.
-    let rows: Vec<Vec<(usize, f64)>> = m
-        .iter()
-        .map(|row| {
-            let row = row.iter().copied().enumerate();
-            row.filter(|(_, share)| *share > 0.0).collect()
-        })
-        .collect();
-    let mut x = *r;
-    let mut sum = [0.0; CLASSES];
-    let mut weight = 1.0;
-    for _ in 0..STEPS_MAX {
-        for (sum, x) in sum.iter_mut().zip(x) {
-            *sum += weight * x;
+    let rows = m.iter().enumerate().map(|(class, row)| {
+        let mut row = row.map(|share| -gamma * share);
+        row[class] += 1.0;
+        row
+    });
+    solve(rows.collect(), *r).map(|visits| visits * pass * saved_ns)
+}
+
+/// The x of `rows x = x`, by Gauss. Without pivots: each row of M sums up to 1, so with gamma below 1 the diagonal
+/// outweighs the rest of its row, and keeps doing so.
+fn solve(mut rows: Matrix, mut x: Values) -> Values {
+    for class in 0..CLASSES {
+        let (above, below) = rows.split_at_mut(class + 1);
+        let (pivot, done) = (&above[class], x[class]);
+        for (row, x) in below.iter_mut().zip(&mut x[class + 1..]) {
+            let factor = row[class] / pivot[class];
+            // Rows are near their diagonal: most have nothing here.
+            if factor != 0.0 {
+                let ahead = row[class..].iter_mut().zip(&pivot[class..]);
+                ahead.for_each(|(own, pivot)| *own -= factor * pivot);
+                *x -= factor * done;
+            }
         }
-        weight *= gamma;
-        if weight < LEAST {
-            break;
-        }
-        x = std::array::from_fn(|class| rows[class].iter().map(|(to, share)| share * x[*to]).sum());
     }
-    sum.map(|visits| visits * pass * saved_ns)
+    for class in (0..CLASSES).rev() {
+        let known: f64 = rows[class][class + 1..]
+            .iter()
+            .zip(&x[class + 1..])
+            .map(|(share, x)| share * x)
+            .sum();
+        x[class] = (x[class] - known) / rows[class][class];
+    }
+    x
 }
 
 #[cfg(test)]
@@ -62,7 +70,7 @@ mod tests {
             .map(|i| (0..CLASSES).map(|j| f64::from(u8::from(i == j))).collect())
             .collect();
         let mut weight = 1.0;
-        while weight >= LEAST {
+        while weight >= 1e-12 {
             for k in 0..CLASSES {
                 sum[k] += weight * (0..CLASSES).map(|j| power[k][j] * r[j]).sum::<f64>();
             }
@@ -100,6 +108,21 @@ mod tests {
         let quick = values(&m, &r, pass, horizon, 150.0);
         for (quick, direct) in quick.iter().zip(direct) {
             assert!((quick / (direct * pass * 150.0) - 1.0).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn who_stays_saves_its_rate_for_the_horizon() {
+        let m = ladder(1.0, 0.0);
+        let r = std::array::from_fn(super::super::classes::class_rate);
+        for horizon in [60.0, 600.0, 6_000.0] {
+            let v = values(&m, &r, 1.0, horizon, 150.0);
+            let whole = r.map(|rate| rate * horizon * 150.0);
+            assert!(
+                v.iter()
+                    .zip(whole)
+                    .all(|(v, whole)| (v / whole - 1.0).abs() < 0.02)
+            );
         }
     }
 

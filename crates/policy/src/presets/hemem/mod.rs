@@ -14,6 +14,7 @@
 //!   together.
 
 mod classify;
+mod figures;
 mod lists;
 mod migrate;
 pub mod params;
@@ -25,6 +26,7 @@ use std::collections::BTreeSet;
 use std::collections::VecDeque;
 
 use terrace_core::Addr;
+use terrace_core::Measurement;
 use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::PageRef;
@@ -32,12 +34,15 @@ use terrace_core::Pid;
 use terrace_core::Range;
 use terrace_core::Tiers;
 
-use crate::Evidence;
+use crate::Capabilities;
+use crate::MachineOptions;
 use crate::Policy;
 use crate::Preset;
 use crate::event::Action;
 use crate::event::Event;
+use crate::preset::Colour;
 use classify::Seat;
+use figures::Figures;
 use lists::List;
 pub use params::Params;
 use pool::Limit;
@@ -98,14 +103,17 @@ pub static PRESET: Preset = Preset {
     name: "hemem",
     title: "hot and cold lists by samples of loads and stores",
     paper: Some("HeMem, SOSP '21"),
-    evidence: Evidence::Samples,
-    agent: true,
-    // 3.4 of its paper.
-    writers_wait: true,
+    needs: Capabilities::SAMPLES,
+    // Writers wait: 3.4 of its paper.
+    uses: Capabilities::MAPPINGS.union(Capabilities::WRITERS_WAIT),
     priorities: true,
+    colour: Colour {
+        light: "#6a4fb3",
+        dark: "#b39df0",
+    },
     help: params::HELP,
     dilated: params::dilated,
-    build: |settings, tiers| Ok(Box::new(Hemem::new(Params::read(settings)?, tiers))),
+    build: |settings, host| Ok(Box::new(Hemem::new(Params::read(settings)?, &host.tiers))),
 };
 
 /// The policy's state.
@@ -368,8 +376,12 @@ impl Policy for Hemem {
         "hemem"
     }
 
-    fn evidence(&self) -> Evidence {
-        Evidence::Samples
+    fn machine_options(&self) -> MachineOptions {
+        MachineOptions {
+            sample_period: Some(self.params.sample_period),
+            copy_threads: Some(self.params.copy_threads),
+            ..MachineOptions::default()
+        }
     }
 
     fn observe(&mut self, now: Nanos, event: &Event) {
@@ -401,6 +413,7 @@ impl Policy for Hemem {
             | Event::Moved { .. }
             | Event::Watched { .. }
             | Event::Latency { .. }
+            | Event::Refused { .. }
             | Event::ShadowLost { .. } => {}
         }
     }
@@ -425,29 +438,30 @@ impl Policy for Hemem {
         self.deadline
     }
 
-    fn counters(&self) -> Vec<(&'static str, u64)> {
+    fn counters(&self) -> Vec<Measurement> {
         let listed = |queue: Queue| self.lists[queue as usize].len() as u64;
         let lists: u64 = self.lists.iter().map(List::bytes).sum();
-        vec![
-            ("managed_bytes", self.regions.managed_bytes()),
-            ("managed_threshold", self.threshold()),
-            ("samples_fast", self.counters.samples_fast),
-            ("samples_slow", self.counters.samples_slow),
-            ("samples_unmanaged", self.counters.samples_unmanaged),
-            ("samples_stores", self.counters.samples_stores),
-            ("coolings", self.counters.coolings),
-            ("fast_hot", listed(Queue::FastHot)),
-            ("fast_cold", listed(Queue::FastCold)),
-            ("slow_hot", listed(Queue::SlowHot)),
-            ("slow_priority", listed(Queue::SlowPriority)),
-            ("swaps", self.counters.swaps),
-            ("promoted_write_heavy", self.counters.promoted_heavy),
-            ("demoted_for_reserve", self.counters.reserve_cold),
-            ("demoted_arbitrary", self.counters.reserve_arbitrary),
-            ("ticks_without_cold", self.counters.no_cold),
-            ("ticks_without_colder", self.counters.no_colder),
-            ("given_up", self.counters.given_up),
-            ("metadata_bytes", self.table.bytes() + lists),
-        ]
+        Figures {
+            managed_bytes: self.regions.managed_bytes(),
+            managed_threshold: self.threshold(),
+            samples_fast: self.counters.samples_fast,
+            samples_slow: self.counters.samples_slow,
+            samples_unmanaged: self.counters.samples_unmanaged,
+            samples_stores: self.counters.samples_stores,
+            coolings: self.counters.coolings,
+            fast_hot: listed(Queue::FastHot),
+            fast_cold: listed(Queue::FastCold),
+            slow_hot: listed(Queue::SlowHot),
+            slow_priority: listed(Queue::SlowPriority),
+            swaps: self.counters.swaps,
+            promoted_write_heavy: self.counters.promoted_heavy,
+            demoted_for_reserve: self.counters.reserve_cold,
+            demoted_arbitrary: self.counters.reserve_arbitrary,
+            ticks_without_cold: self.counters.no_cold,
+            ticks_without_colder: self.counters.no_colder,
+            given_up: self.counters.given_up,
+            metadata_bytes: self.table.bytes() + lists,
+        }
+        .values()
     }
 }

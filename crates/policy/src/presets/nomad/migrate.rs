@@ -1,40 +1,142 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which migrations are ordered: promotion while there is room, demotion to make or keep it.
+//! Orders and their ends: transactions for what is pending, demotion from the inactive tail under the mark.
 
 use terrace_core::Nanos;
 use terrace_core::NodeId;
+use terrace_core::PageBits;
 use terrace_core::PageRef;
+use terrace_core::PageSize;
 
 use super::Nomad;
-use super::set_state;
-use super::victims::Pass;
+use super::pages::Key;
 use crate::event::Action;
 use crate::event::Migration;
 use crate::event::Reason;
-use crate::pages::Meta;
-use crate::pages::State;
-use crate::pages::class_idle;
+use crate::event::Verdict;
+use crate::kit::two_lists::List;
+
+/// Pages that demotion takes from a list at a time (`SWAP_CLUSTER_MAX`).
+const CLUSTER: usize = 32;
+
+/// A migration under way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Flight {
+    from: NodeId,
+    /// How often it was tried before.
+    tries: u8,
+}
 
 impl Nomad {
-    /// The roomiest node of the tier above.
-    fn promotion_target(&self, from: NodeId) -> Option<NodeId> {
-        self.tiers
-            .above(from)
-            .map(|n| n.id)
-            .max_by_key(|id| (self.rooms.room(*id), std::cmp::Reverse(*id)))
+    /// `kpromote`: a transaction for each pending page, the first first. One that finds no room waits, and all behind it.
+    pub(super) fn promote_pending(&mut self) {
+        while self.inflight.len() < self.params.inflight_pages {
+            let Some(first) = self.mpq.first() else {
+                return;
+            };
+            let page = first.page;
+            let on = self.pending_on(page);
+            let to = on.and_then(|(from, ..)| self.roomiest(self.tiers.above(from).map(|n| n.id)));
+            let (Some((from, key, index)), Some(to)) = (on, to) else {
+                self.mpq.pop();
+                continue;
+            };
+            if self.memory.room(to) < page.size.bytes() {
+                return;
+            }
+            self.mpq.pop();
+            if let Some(chunk) = self.pages.get_mut(key) {
+                chunk.pending.clear(index);
+            }
+            self.unlist(from, key, index);
+            let migration = Migration::Promote {
+                to,
+                keep_shadow: page.size == PageSize::Base4K,
+            };
+            let reason = if first.tries > 0 {
+                self.counters.retries += 1;
+                Reason::Retry
+            } else {
+                Reason::ReferencedTwice
+            };
+            let flight = Flight {
+                from,
+                tries: first.tries,
+            };
+            self.order(page, flight, migration, reason);
+        }
     }
 
-    fn demotion_target(&self, from: NodeId) -> Option<NodeId> {
-        self.tiers
-            .below(from)
-            .map(|n| n.id)
-            .max_by_key(|id| (self.rooms.room(*id), std::cmp::Reverse(*id)))
+    /// Where a page is that is pending still.
+    fn pending_on(&mut self, page: PageRef) -> Option<(NodeId, Key, usize)> {
+        if self.inflight.contains_key(&page) {
+            return None;
+        }
+        let (key, chunk, index) = self.pages.find(page)?;
+        let on = chunk.node(index).filter(|_| chunk.pending.get(index));
+        on.map(|node| (node, key, index))
     }
 
-    fn migrate(&mut self, page: PageRef, migration: Migration, reason: Reason) {
-        set_state(&mut self.pages, page, State::InFlight);
-        self.rooms.promise(migration.target(), page.size.bytes());
-        self.inflight += 1;
+    /// `kswapd`: under the mark pages go from the inactive tail, by clusters; of each those with a shadow first,
+    /// which are remapped only.
+    pub(super) fn demote_cold(&mut self) {
+        let nodes: Vec<NodeId> = self.lists.keys().copied().collect();
+        for node in nodes {
+            while let Some(to) = self.roomiest(self.tiers.below(node).map(|n| n.id)) {
+                let mut cluster = self.coldest(node);
+                if cluster.is_empty() {
+                    break;
+                }
+                cluster.sort_by_key(|page| !self.has_shadow(*page));
+                for page in cluster {
+                    let flight = Flight {
+                        from: node,
+                        tries: 0,
+                    };
+                    let migration = Migration::Demote { to };
+                    self.order(page, flight, migration, Reason::FastPressure);
+                }
+            }
+        }
+    }
+
+    /// Takes a cluster from the node's lists, as far as it is under its mark.
+    fn coldest(&mut self, node: NodeId) -> Vec<PageRef> {
+        let mut shortage = self.memory.shortage(node);
+        let most = self.params.inflight_pages - self.inflight.len();
+        let mut cluster = Vec::new();
+        let Some(lists) = self.lists.get_mut(&node) else {
+            return cluster;
+        };
+        while shortage > 0 && cluster.len() < most.min(CLUSTER) {
+            let Some(unit) = lists.coldest() else {
+                break;
+            };
+            lists.remove(unit);
+            let page = self.pages.of_unit(node, unit);
+            if let Some(page) = page.filter(|page| !self.inflight.contains_key(page)) {
+                shortage = shortage.saturating_sub(page.size.bytes());
+                cluster.push(page);
+            }
+        }
+        cluster
+    }
+
+    fn has_shadow(&mut self, page: PageRef) -> bool {
+        let found = self.pages.find(page);
+        found.is_some_and(|(_, chunk, index)| chunk.shadow.get(index))
+    }
+
+    fn roomiest(&self, nodes: impl Iterator<Item = NodeId>) -> Option<NodeId> {
+        nodes.max_by_key(|id| (self.memory.room(*id), std::cmp::Reverse(*id)))
+    }
+
+    fn order(&mut self, page: PageRef, flight: Flight, migration: Migration, reason: Reason) {
+        if let Some((_, chunk, index)) = self.pages.find(page) {
+            chunk.flying.set(index);
+        }
+        let bytes = page.size.bytes();
+        self.memory.ordered(flight.from, migration.target(), bytes);
+        self.inflight.insert(page, flight);
         self.actions.push_back(Action::Migrate {
             page,
             migration,
@@ -42,125 +144,88 @@ impl Nomad {
         });
     }
 
-    /// Promotes what waits while there is room; makes room where it is worth it.
-    pub(super) fn promote(&mut self, now: Nanos) {
-        while let Some(page) = self.retries.due(now) {
-            let Some(meta) = self.pages.get(page) else {
-                continue;
-            };
-            if meta.state == State::Pending {
-                self.counters.retries += 1;
-                if let Some(coldest) = self.pending.push(meta.idle_class, page) {
-                    set_state(&mut self.pages, coldest, State::Idle);
+    /// A migration ended.
+    pub(super) fn ended(
+        &mut self,
+        now: Nanos,
+        page: PageRef,
+        migration: Migration,
+        verdict: Verdict,
+    ) {
+        let Some(flight) = self.inflight.remove(&page) else {
+            return;
+        };
+        // Half of what may be under way has ended: there is more to order.
+        if self.inflight.len() * 2 < self.params.inflight_pages {
+            self.deadline = self.deadline.min(now);
+        }
+        let (to, bytes) = (migration.target(), page.size.bytes());
+        let onto_shadow = verdict == Verdict::MovedOntoShadow;
+        let up = matches!(migration, Migration::Promote { .. });
+        let shadow = up && verdict == Verdict::Moved { shadow: true };
+        let moved = onto_shadow || matches!(verdict, Verdict::Moved { .. });
+        let ways = (flight.from, to);
+        self.memory
+            .ended(ways, bytes, moved && !onto_shadow, moved && !shadow);
+        if verdict == Verdict::NoMemory {
+            self.no_memory(page, migration);
+        }
+        let Some((key, chunk, index)) = self.pages.find(page) else {
+            return;
+        };
+        if !chunk.flying.get(index) {
+            return;
+        }
+        chunk.flying.clear(index);
+        match verdict {
+            Verdict::Moved { .. } | Verdict::MovedOntoShadow => {
+                if let Some(chunk) = self.pages.get_mut(key) {
+                    chunk.place(index, to);
+                    if shadow {
+                        chunk.shadow.set(index);
+                    } else {
+                        chunk.shadow.clear(index);
+                    }
+                }
+                let list = if up { List::Active } else { List::Inactive };
+                self.list(to, key, index, list);
+            }
+            Verdict::Lost => {
+                let mut one = PageBits::NONE;
+                one.set(index);
+                self.forget(key, &one);
+            }
+            Verdict::Dirtied | Verdict::Busy | Verdict::NoMemory => {
+                self.list(flight.from, key, index, List::Inactive);
+                if up {
+                    self.again(key, index, flight.tries);
                 }
             }
         }
-        while self.inflight < self.params.inflight_pages {
-            let Some((class, page)) = self.pending.peek() else {
-                return;
-            };
-            let Some(meta) = self.pages.get(page).copied() else {
-                self.pending.pop();
-                continue;
-            };
-            let Some(to) = meta.node().and_then(|node| self.promotion_target(node)) else {
-                self.pending.pop();
-                set_state(&mut self.pages, page, State::Idle);
-                continue;
-            };
-            if meta.state != State::Pending {
-                self.pending.pop();
-                continue;
-            }
-            if self.rooms.room(to) < page.size.bytes() {
-                self.make_room(now, class, page, to);
-                return;
-            }
-            self.pending.pop();
-            let unwritten = self.params.shadow_written || !meta.written();
-            let keep_shadow =
-                self.params.shadowing && unwritten && self.shadows.keep_next(now, page.pid);
-            let reason = if meta.retries() > 0 {
-                Reason::Retry
-            } else {
-                Reason::ReferencedTwice
-            };
-            self.note_contended(now, &meta);
-            self.scan.promoted(class_idle(class));
-            self.migrate(page, Migration::Promote { to, keep_shadow }, reason);
-        }
     }
 
-    /// While the fast tier is full, a page that comes back the other way was moved in vain.
-    fn note_contended(&mut self, now: Nanos, meta: &Meta) {
-        if meta.turned() {
-            self.counters.turned += 1;
-        }
-        if meta.turned() || self.contended {
-            self.governor.note(now, meta.turned());
-        }
-    }
-
-    /// Demotes cold pages for hotter ones that wait, a batch at a time, as far as the governor
-    /// lets it.
-    fn make_room(&mut self, now: Nanos, class: u8, page: PageRef, on: NodeId) {
-        if !self.scan.ages_known() {
+    /// An aborted transaction waits for its turn again; after too many the page must fault anew.
+    fn again(&mut self, key: Key, index: usize, tries: u8) {
+        if tries >= self.params.max_retries {
+            self.counters.given_up += 1;
             return;
         }
-        let worth = Nanos(class_idle(class).0.saturating_mul(self.params.hysteresis));
-        let free = self.params.inflight_pages.saturating_sub(self.inflight);
-        let batch = self.pending.len().min(64).min(free);
-        for _ in 0..batch {
-            let found = self.coldest(now, on).filter(|(_, age)| *age >= worth);
-            let Some((victim, _)) = found else {
-                self.scarce = true;
-                return;
-            };
-            let bytes = page.size.bytes() + victim.size.bytes();
-            if !self.governor.take(now, bytes) {
-                return;
-            }
-            self.victims.take();
-            self.demote(victim, on, Reason::MakeRoom);
-        }
-    }
-
-    fn coldest(&mut self, now: Nanos, on: NodeId) -> Option<(PageRef, Nanos)> {
-        let pass = Pass {
-            hold: self.scan.shortest(),
-            period: self.scan.period(),
-        };
-        self.victims.coldest(now, pass, &mut self.pages, on)
-    }
-
-    fn demote(&mut self, page: PageRef, from: NodeId, reason: Reason) {
-        if let Some(to) = self.demotion_target(from) {
-            self.migrate(page, Migration::Demote { to }, reason);
-        }
-    }
-
-    /// Keeps every fast node over its watermark, whatever is known of its pages' ages.
-    pub(super) fn relieve(&mut self, now: Nanos) {
-        let fast: Vec<NodeId> = self.tiers.top().map(|n| n.id).collect();
-        for node in fast {
-            let mut shortage = self.rooms.shortage(node);
-            // Half the headroom is slack: demote in batches, not page by page.
-            if shortage * 2 < self.rooms.target(node).saturating_sub(self.low(node)) {
-                continue;
-            }
-            while shortage > 0 && self.inflight < self.params.inflight_pages {
-                let Some((victim, _)) = self.coldest(now, node) else {
-                    self.request_inventory(now);
-                    break;
-                };
-                self.victims.take();
-                shortage = shortage.saturating_sub(victim.size.bytes());
-                self.demote(victim, node, Reason::FastPressure);
+        if let Some(chunk) = self.pages.get_mut(key) {
+            let page = super::pages::page_of(key, index, chunk.size());
+            if self.mpq.push(page, tries + 1) {
+                chunk.pending.set(index);
             }
         }
     }
 
-    fn low(&self, node: NodeId) -> u64 {
-        self.rooms.memory(node).map_or(0, |m| m.low_bytes)
+    /// 3.2: where an allocation on the slow node fails, many times the request is freed of shadows.
+    fn no_memory(&mut self, page: PageRef, migration: Migration) {
+        self.memory.mark_full(migration.target());
+        if matches!(migration, Migration::Demote { .. }) {
+            let bytes = page.size.bytes() * self.params.shadow_reclaim_factor;
+            let reason = Reason::AllocationFailed;
+            self.actions
+                .push_back(Action::ReclaimShadows { bytes, reason });
+        }
     }
 }

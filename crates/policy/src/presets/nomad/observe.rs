@@ -1,295 +1,203 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a reference and a migration's end do to a page's standing.
+//! What hint faults and readings of accessed bits say of pages.
 
+use terrace_core::CHUNK_BYTES;
+use terrace_core::ChunkReading;
 use terrace_core::Nanos;
 use terrace_core::NodeId;
+use terrace_core::PageBits;
 use terrace_core::PageRef;
+use terrace_core::PageSize;
+use terrace_core::Pid;
 
+use super::FIRST_READING;
 use super::Nomad;
-use super::arrived;
-use super::demote_candidate;
-use super::set_state;
+use super::pages::Chunk;
+use super::pages::Key;
+use super::pages::page_of;
+use super::pages::split;
 use crate::event::Action;
-use crate::event::Migration;
-use crate::event::Reason;
-use crate::event::Verdict;
-use crate::pages::Meta;
-use crate::pages::State;
-use crate::pages::idle_class;
-
-/// What a reference makes of a page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
-    /// It is fast already.
-    Fast,
-    /// Referenced the first time.
-    First,
-    /// Referenced again, too late to count as the second time.
-    Late,
-    /// Referenced the second time, with that class.
-    Twice(u8),
-    /// Idle for so short that the first time counts for two.
-    Eager(u8),
-    /// It waits for its migration, or for its end.
-    Waits,
-}
-
-impl Step {
-    fn note(self, meta: &mut Meta, class: u8) {
-        // The doubt in a single idle time is for its promotion: as a fast page it is as hot as was seen.
-        meta.idle_class = match self {
-            Self::Twice(colder) => colder,
-            _ => class,
-        };
-        if let Self::Twice(_) | Self::Eager(_) = self {
-            meta.state = State::Pending;
-            meta.set_retries(0);
-        } else {
-            meta.state = State::Candidate;
-        }
-    }
-}
+use crate::kit::two_lists::List;
 
 impl Nomad {
-    /// On a full tier: what was idle for longer is not worth a swap.
-    pub(super) fn contended_idle(&self) -> Nanos {
-        let usual = self.scan.usual_idle().0;
-        let times = usual.saturating_mul(self.params.contended_times);
-        let (least, most) = (self.params.contended_idle, self.params.contended_idle_max);
-        let mark = self.scan.shortest().clamp(least, most.max(least));
-        mark.min(Nanos(times))
-    }
-
-    /// On a full tier: what a single idle time is taken to be times as long. 0, not for a reference at
-    /// all, where a second one comes soon.
-    fn doubt(&self) -> u64 {
-        if self.scan.shortest() > self.params.contended_idle {
-            self.params.single_doubt
-        } else {
-            0
+    /// A page that a faster tier is there for was touched: it is a candidate (3.1). Pages of 1 GiB have
+    /// no accessed bits that are read.
+    pub(super) fn hint_fault(&mut self, now: Nanos, page: PageRef, node: NodeId) {
+        if page.size == PageSize::Giant1G || self.tiers.above(node).next().is_none() {
+            return;
         }
-    }
-
-    /// The class of a page for which a first reference with that idle time counts as two; `contended` is a
-    /// full tier's mark.
-    fn eager(&self, idle: Option<Nanos>, contended: Option<Nanos>) -> Option<u8> {
-        let (doubt, mark) = match contended {
-            Some(mark) => (self.doubt(), mark),
-            None => (1, self.params.eager_idle),
-        };
-        // As idle as that for all that one idle time says.
-        let doubted = idle
-            .filter(|_| doubt > 0)
-            .map(|idle| Nanos(idle.0.saturating_mul(doubt)));
-        doubted
-            .filter(|idle| *idle < mark)
-            .map(|idle| idle_class(Some(idle)))
-    }
-
-    /// A page was referenced (3.1): first time to the candidates, second time to the pending.
-    pub(super) fn hint_fault(
-        &mut self,
-        now: Nanos,
-        page: &PageRef,
-        node: NodeId,
-        write: bool,
-        idle: Option<Nanos>,
-    ) {
-        // Field by field: a copy of the whole, just after its parts were written, would make the
-        // processor wait for the fault before, and with it for that one's cache miss.
-        let page = PageRef {
-            pid: page.pid,
-            addr: page.addr,
-            size: page.size,
-        };
-        let class = idle_class(idle);
-        let fast = self.tiers.is_top(node);
-        let window = Nanos(self.params.reference_passes * self.scan.period().0);
-        let contended = self.contended.then(|| self.contended_idle());
-        let eager = self.eager(idle, contended);
-        let hot_enough = contended.map_or(u8::MAX, |mark| idle_class(Some(mark)));
-        let step = self.pages.update(page, |meta| {
-            let first_ref = meta.last_ref();
-            meta.set_node(node);
-            meta.set_written(write);
-            meta.touch(now);
-            if fast {
-                meta.idle_class = class;
-                if meta.state != State::InFlight {
-                    meta.state = State::Idle;
-                }
-                return Step::Fast;
-            }
-            let step = match meta.state {
-                // The colder of the two rounds: one short idle time can be chance.
-                State::Candidate
-                    if now.since(first_ref) <= window
-                        && class.max(meta.idle_class) <= hot_enough =>
-                {
-                    Step::Twice(class.max(meta.idle_class))
-                }
-                State::Idle => eager.map_or(Step::First, Step::Eager),
-                State::Candidate => Step::Late,
-                State::Pending | State::InFlight => return Step::Waits,
-            };
-            step.note(meta, class);
-            step
-        });
-        if step == Step::Fast {
-            self.counters.faults_fast += 1;
-            self.scan.faulted_fast(idle);
-        } else {
-            self.counters.faults_slow += 1;
-            self.scan.faulted();
-        }
-        match step {
-            Step::Twice(class) => {
-                self.counters.referenced_twice += 1;
-                self.hot(now, page, class);
-            }
-            Step::Eager(class) => {
-                self.counters.eager += 1;
-                self.hot(now, page, class);
-            }
-            Step::First => {
-                if let Some(oldest) = self.candidates.push(now, page) {
-                    demote_candidate(&mut self.pages, oldest);
-                }
-            }
-            Step::Fast | Step::Late | Step::Waits => {}
-        }
-    }
-
-    /// The page waits for its promotion: its entry says so already.
-    fn hot(&mut self, now: Nanos, page: PageRef, class: u8) {
-        self.deadline = self.deadline.min(now + self.params.tick);
-        if let Some(coldest) = self.pending.push(class, page) {
-            set_state(&mut self.pages, coldest, State::Idle);
-        }
-    }
-
-    /// A migration ended.
-    pub(super) fn ended(
-        &mut self,
-        now: Nanos,
-        page: PageRef,
-        migration: Migration,
-        verdict: Verdict,
-    ) {
-        self.inflight = self.inflight.saturating_sub(1);
-        if self.inflight * 2 < self.params.inflight_pages && !self.pending.is_empty() {
-            self.deadline = now;
-        }
-        let target = migration.target();
-        let moved = matches!(verdict, Verdict::Moved { .. } | Verdict::MovedOntoShadow);
-        self.rooms.settle(
-            target,
-            page.size.bytes(),
-            moved && verdict != Verdict::MovedOntoShadow,
-        );
-        let Some(meta) = self.pages.get(page) else {
+        self.counters.faults_slow += 1;
+        let (key, index) = split(page);
+        self.sized(key, page.size == PageSize::Huge2M, now);
+        self.put(key, index, node);
+        let Some(chunk) = self.pages.get_mut(key) else {
             return;
         };
-        let from = meta.node();
-        let retries = meta.retries();
-        let again =
-            matches!(migration, Migration::Promote { .. }) && retries < self.params.max_retries;
-        self.pages.change(page, |meta| match verdict {
-            Verdict::Moved { shadow } => arrived(meta, now, target, shadow),
-            Verdict::MovedOntoShadow => arrived(meta, now, target, false),
-            Verdict::Dirtied | Verdict::Busy => {
-                meta.set_retries(retries + 1);
-                if again {
-                    meta.state = State::Pending;
-                } else {
-                    meta.state = State::Idle;
-                    // Not now, and not first next time either.
-                    meta.touch(now);
-                }
-            }
-            Verdict::NoMemory => meta.state = State::Idle,
-            Verdict::Lost => {
-                *meta = Meta::default();
-                meta.set_retries(1);
-                meta.touch(now);
-            }
-        });
-        match verdict {
-            Verdict::Dirtied | Verdict::Busy if again => {
-                let delay = self.params.retry_delay.0 << retries.min(8);
-                self.retries.push(now + Nanos(delay), page);
-            }
-            Verdict::Dirtied | Verdict::Busy => self.counters.given_up += 1,
-            Verdict::NoMemory => {
-                self.rooms.mark_full(target);
-                self.no_memory(page, migration);
-            }
-            Verdict::Moved { .. } | Verdict::MovedOntoShadow | Verdict::Lost => {}
-        }
-        if moved {
-            self.moved(page, migration, verdict, from);
+        let queued = chunk.candidate.or(&chunk.pending).or(&chunk.flying);
+        if !queued.get(index) && self.pcq.push(key, index, now) {
+            chunk.candidate.set(index);
         }
     }
 
-    /// A page has another place now.
-    fn moved(
-        &mut self,
-        page: PageRef,
-        migration: Migration,
-        verdict: Verdict,
-        from: Option<NodeId>,
-    ) {
-        let has_shadow = verdict == Verdict::Moved { shadow: true };
-        match migration {
-            Migration::Promote { keep_shadow, .. } => {
-                self.on_fast += 1;
-                if keep_shadow {
-                    self.shadows.kept(page.pid);
-                    if !has_shadow {
-                        self.shadows.written(page.pid);
-                    }
-                }
-            }
-            Migration::Demote { .. } => self.on_fast = self.on_fast.saturating_sub(1),
+    /// A reading of 2 MiB: where its pages are, which candidates were accessed again, and at the end of a pass
+    /// which pages of the lists were.
+    pub(super) fn read(&mut self, now: Nanos, reading: &ChunkReading<'_>) {
+        let key = (reading.pid, reading.start.0 / CHUNK_BYTES);
+        self.sized(key, reading.huge, now);
+        self.placed(key, reading);
+        self.mark(key, reading);
+        let cleared = Nanos(now.0.saturating_sub(reading.until.0));
+        let (hot, cold) = self.pcq.read(key, cleared, &reading.accessed, reading.last);
+        let Some(chunk) = self.pages.get_mut(key) else {
+            return;
+        };
+        chunk.read = now;
+        self.counters.cold += cold.len() as u64;
+        for page in cold {
+            chunk.candidate.clear(page);
         }
-        if let Some(from) = from.filter(|_| !has_shadow) {
-            self.rooms.released(from, page.size.bytes());
+        for page in hot {
+            chunk.candidate.clear(page);
+            self.counters.referenced_twice += 1;
+            if self.mpq.push(page_of(key, page, chunk.size()), 0) {
+                chunk.pending.set(page);
+            }
         }
     }
 
-    fn no_memory(&mut self, page: PageRef, migration: Migration) {
-        match migration {
-            Migration::Promote { .. } => {
-                if let Some(meta) = self.pages.get_mut(page) {
-                    let class = meta.idle_class;
-                    meta.state = State::Pending;
-                    if let Some(coldest) = self.pending.push(class, page) {
-                        set_state(&mut self.pages, coldest, State::Idle);
-                    }
-                }
+    /// Takes in where pages are; what is being moved is left to its migration.
+    fn placed(&mut self, key: Key, reading: &ChunkReading<'_>) {
+        let nodes: Vec<NodeId> = self.tiers.nodes().iter().map(|node| node.id).collect();
+        for node in nodes {
+            let Some(chunk) = self.pages.get_mut(key) else {
+                return;
+            };
+            let told = reading.nodes.iter().find(|(id, _)| *id == node);
+            let told = told.map_or(PageBits::NONE, |(_, pages)| pages.without(&chunk.flying));
+            let old = chunk.on(node);
+            let kept = old.and(&chunk.flying);
+            let (came, left) = (told.without(&old), old.without(&told).without(&kept));
+            if came.is_empty() && left.is_empty() {
+                continue;
             }
-            Migration::Demote { .. } => self.actions.push_back(Action::ReclaimShadows {
-                bytes: page.size.bytes() * self.params.shadow_reclaim_factor,
-                reason: Reason::AllocationFailed,
-            }),
+            chunk.set_on(node, told.or(&kept));
+            for page in left.pages() {
+                self.unlist(node, key, page);
+            }
+            for page in came.pages() {
+                self.list(node, key, page, List::Inactive);
+            }
+        }
+        self.drop_absent(key, &reading.present);
+    }
+
+    /// What is not in memory any more is in no queue.
+    fn drop_absent(&mut self, key: Key, present: &PageBits) {
+        if let Some(chunk) = self.pages.get_mut(key) {
+            let queued = chunk.candidate.or(&chunk.pending).or(&chunk.shadow);
+            let absent = queued.without(present).without(&chunk.flying);
+            if !absent.is_empty() {
+                self.forget(key, &absent);
+            }
+        }
+    }
+
+    /// What the lists are told. Who was seen accessed before in this pass is so again at its end only.
+    fn mark(&mut self, key: Key, reading: &ChunkReading<'_>) {
+        let told = if reading.last {
+            PageBits::ALL
+        } else {
+            reading.fresh.or(&PageBits::ALL.without(&reading.accessed))
+        };
+        for (node, lists) in &mut self.lists {
+            let on = self.pages.get(key).map(|chunk| chunk.on(*node));
+            let Some(on) = on.filter(|on| !on.is_empty()) else {
+                continue;
+            };
+            let first = self.pages.unit(*node, key, 0);
+            for page in on.and(&told).pages() {
+                lists.read(first + number(page), reading.accessed.get(page));
+            }
+        }
+    }
+
+    /// A pass over a process is over. What two passes did not tell of is gone.
+    pub(super) fn pass_ended(&mut self, now: Nanos, pid: Pid) {
+        if let Some(before) = self.watched.insert(pid, now) {
+            for key in self.pages.unread(pid, before) {
+                self.forget(key, &PageBits::ALL);
+            }
+        }
+        self.ask();
+    }
+
+    /// Asks for passes as long as the scanner's over what is known now, where that changed by an eighth.
+    pub(super) fn ask(&mut self) {
+        let known = u128::from(self.pages.mapped_bytes()) * 1_000_000_000;
+        let nanos = known / u128::from(self.params.accessed_rate.max(1));
+        let nanos = Nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        let pass = nanos.max(self.params.accessed_pass);
+        if pass.0.abs_diff(self.pass.0) >= self.pass.0.div_ceil(8) {
+            self.pass = pass;
+            self.actions.push_back(Action::ReadAccessed {
+                shortest: Nanos(pass.0 / FIRST_READING),
+                pass,
+            });
+        }
+    }
+
+    /// 2 MiB are one huge page, or base pages. What was known of them in another size is forgotten.
+    fn sized(&mut self, key: Key, huge: bool, now: Nanos) {
+        if self.pages.get(key).is_some_and(|chunk| chunk.huge != huge) {
+            self.forget(key, &PageBits::ALL);
+        }
+        self.pages.get_or_new(key, huge, now);
+    }
+
+    /// The page is on that node.
+    fn put(&mut self, key: Key, page: usize, node: NodeId) {
+        let Some(chunk) = self.pages.get_mut(key) else {
+            return;
+        };
+        let before = chunk.node(page);
+        if before == Some(node) || chunk.flying.get(page) {
+            return;
+        }
+        chunk.place(page, node);
+        if let Some(before) = before {
+            self.unlist(before, key, page);
+        }
+        self.list(node, key, page, List::Inactive);
+    }
+
+    /// Nothing is known of these pages any more.
+    pub(super) fn forget(&mut self, key: Key, pages: &PageBits) {
+        let nodes: Vec<NodeId> = self.lists.keys().copied().collect();
+        for node in nodes {
+            let on = self.pages.get(key).map(|chunk| chunk.on(node));
+            for page in on.unwrap_or_default().and(pages).pages() {
+                self.unlist(node, key, page);
+            }
+        }
+        self.pcq.forget(key, pages);
+        self.pages.forget(key, pages);
+    }
+
+    /// Into a list of the node, if it has lists.
+    pub(super) fn list(&mut self, node: NodeId, key: Key, page: usize, list: List) {
+        if let Some(lists) = self.lists.get_mut(&node) {
+            let size = self.pages.get(key).map(Chunk::size).unwrap_or_default();
+            lists.add(self.pages.unit(node, key, page), size, list);
+        }
+    }
+
+    pub(super) fn unlist(&mut self, node: NodeId, key: Key, page: usize) {
+        if let Some(lists) = self.lists.get_mut(&node) {
+            lists.remove(self.pages.unit(node, key, page));
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_doubt_in_a_single_idle_time_is_for_the_promotion_alone() {
-        let class = |seconds| idle_class(Some(Nanos::from_secs(seconds)));
-        let noted = |step: Step| {
-            let mut meta = Meta::default();
-            step.note(&mut meta, class(1));
-            (meta.idle_class, meta.state)
-        };
-        assert_eq!(noted(Step::Eager(class(16))), (class(1), State::Pending));
-        assert_eq!(noted(Step::Twice(class(3))), (class(3), State::Pending));
-        assert_eq!(noted(Step::First), (class(1), State::Candidate));
-    }
+fn number(page: usize) -> u32 {
+    u32::try_from(page).expect("one of 512")
 }

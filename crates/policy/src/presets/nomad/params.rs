@@ -1,93 +1,63 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Nomad's parameters: the paper's first, then those that user space forces on us.
-//!
-//! `docs/papers/nomad.md` has the reasons and the measured differences, one by one.
+//! Nomad's parameters: the paper's and its published kernel's first, then what user space needs besides.
 
 use terrace_core::Nanos;
 
 use crate::settings::SettingError;
 use crate::settings::Settings;
 
-/// Everything that can be tuned.
-#[derive(Debug, Clone, PartialEq)]
+/// Everything that can be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Params {
+    /// How often an aborted transaction is tried again (3.1: "retried at a later time"; the published kernel: 10).
+    pub max_retries: u8,
     /// Shadows freed upon an allocation failure, as a multiple of the request (3.2: 10).
     pub shadow_reclaim_factor: u64,
-    /// Whether a promoted page keeps its old frame as shadow (3.2: always).
-    pub shadowing: bool,
-    /// How often an aborted transaction is tried again before the page must prove itself hot
-    /// anew (3.1: "retried at a later time"; the published kernel: 10).
-    pub max_retries: u8,
-    /// Pause before the first retry; doubles with each.
-    pub retry_delay: Nanos,
-
-    /// The promotion candidate queue's bound, bytes of its entries.
+    /// Demotion keeps so much free above the high watermark, in 1/10,000 of the node (`vm.demote_scale_factor`,
+    /// which the published scripts set to 1,000).
+    pub demote_scale_factor: u64,
+    /// A pass of the hint-fault scanner (`numa_balancing_scan_period_min_ms`).
+    pub scan_period: Nanos,
+    /// The shortest pass over the accessed bits: how long a candidate's is looked for.
+    pub accessed_pass: Nanos,
+    /// Bytes a second that such a pass covers at most: the scanner's own pace, 256 MiB
+    /// (`numa_balancing_scan_size_mb`) every 100 ms.
+    pub accessed_rate: u64,
+    /// Bytes that the promotion candidate queue may take.
     pub pcq_bytes: usize,
-    /// The migration pending queue's bound, bytes of its entries.
+    /// Bytes that the migration pending queue may take.
     pub mpq_bytes: usize,
-    /// The second reference must come within so many scan passes of the first.
-    pub reference_passes: u64,
-    /// While the fast tier has room, a first reference counts as two if the page was idle for
-    /// less than that before it (0: never). The kernel's own tiering promotes by the same mark.
-    pub eager_idle: Nanos,
-    /// Keep no shadow for a page whose hint fault was a write: the next write would drop it, for
-    /// the price of a write-protection fault in user space.
-    pub shadow_written: bool,
-
     /// Migrations under way at most.
     pub inflight_pages: usize,
-    /// Keep free on a fast node beyond the kernel's high watermark, in 1/1024 of its memory.
-    pub headroom_1024: u64,
-    /// Once the fast node is full, a page is promoted only if it is so many times hotter than the
-    /// one that must go for it.
-    pub hysteresis: u64,
-    /// Once the fast node is full, a page is promoted only if it was idle for less than that each time
-    /// before it was referenced: what a colder page saves doesn't pay for two migrations. The kernel's
-    /// own tiering has the same mark (1 s).
-    pub contended_idle: Nanos,
-    /// The same where a pass over the memory takes longer than [`Self::contended_idle`]: less than the shortest
-    /// pass and than that. In much memory each page is touched rarely, and many such pages use up slow
-    /// memory's bandwidth.
-    pub contended_idle_max: Nanos,
-    /// And for less than so many times what fast pages are idle by the mean of their rates: pages far colder than
-    /// that add next to nothing to the fast accesses.
-    pub contended_times: u64,
-    /// Once the fast node is full, and where a pass over the memory takes longer than [`Self::contended_idle`], a
-    /// single idle time counts, taken for so many times as long; more than 1 for the doubt that chance made
-    /// it short. 0: a page is to be referenced twice.
-    pub single_doubt: u64,
-    /// Migrated bytes a second at most while the fast node is full, as 1/1024 of its memory. The
-    /// governor halves it when migrations prove futile and doubles it back.
-    pub contended_rate_1024: u64,
-
-    /// Shortest scan pass.
-    pub scan_period_min: Nanos,
-    /// Longest scan pass.
-    pub scan_period_max: Nanos,
-    /// Bytes a second that the tracker arms at most, which makes a pass over much memory longer than
-    /// asked for. The kernel: 256 MiB (`scan_size_mb`) every 100 ms.
-    pub scan_rate_max: u64,
-    /// How often the policy looks after its queues.
+    /// How often `kpromote` and `kswapd` run.
     pub tick: Nanos,
 }
 
 /// What each does.
 pub(super) const HELP: &[(&str, &str)] = &[
     (
+        "max_retries",
+        "How often an aborted transaction is tried again (3.1).",
+    ),
+    (
         "shadow_reclaim_factor",
         "Shadows freed when an allocation fails, as a multiple of the request (3.2).",
     ),
     (
-        "shadowing",
-        "Whether a promoted page keeps its old frame as shadow (3.2).",
+        "demote_scale_factor",
+        "What demotion keeps free above the high watermark, in 1/10,000 of the node.",
     ),
     (
-        "max_retries",
-        "How often an aborted transaction is tried again.",
+        "scan_period",
+        "A pass of the hint-fault scanner (numa_balancing_scan_period_min_ms).",
     ),
     (
-        "retry_delay",
-        "Pause before the first retry; it doubles with each.",
+        "accessed_pass",
+        "Shortest pass over the accessed bits: how long a candidate's is looked for.",
+    ),
+    (
+        "accessed_rate",
+        "Bytes a second that such a pass covers at most, as the scanner's.",
     ),
     (
         "pcq_bytes",
@@ -97,76 +67,22 @@ pub(super) const HELP: &[(&str, &str)] = &[
         "mpq_bytes",
         "Bytes that the migration pending queue may take.",
     ),
-    (
-        "reference_passes",
-        "The second reference must come within so many scan passes of the first.",
-    ),
-    (
-        "eager_idle",
-        "With room on the fast node, a page idle for less needs one reference only.",
-    ),
-    (
-        "contended_idle",
-        "On a full fast node, only pages idle for less are promoted.",
-    ),
-    (
-        "contended_idle_max",
-        "The same where a pass takes longer than contended_idle.",
-    ),
-    (
-        "contended_times",
-        "And idle for less than so many times what fast pages are.",
-    ),
-    (
-        "single_doubt",
-        "Where passes are long, a single idle time counts so many times as long; 0 asks for two references.",
-    ),
-    (
-        "shadow_written",
-        "Keep a shadow also where the hint fault was a write.",
-    ),
     ("inflight_pages", "Migrations under way at most."),
-    (
-        "headroom_1024",
-        "Free memory beyond the high watermark, in 1/1024 of the node.",
-    ),
-    (
-        "hysteresis",
-        "On a full fast node, so many times hotter than the page that goes for it.",
-    ),
-    (
-        "contended_rate_1024",
-        "Bytes a second moved on a full fast node, in 1/1024 of the node.",
-    ),
-    ("scan_period_min", "Shortest scan pass."),
-    ("scan_period_max", "Longest scan pass."),
-    ("scan_rate_max", "Bytes a second that are armed at most."),
-    ("tick", "How often the policy looks after its queues."),
+    ("tick", "How often promotion and demotion run."),
 ];
 
 impl Default for Params {
     fn default() -> Self {
         Self {
-            shadow_reclaim_factor: 10,
-            shadowing: true,
             max_retries: 10,
-            retry_delay: Nanos::from_millis(20),
+            shadow_reclaim_factor: 10,
+            demote_scale_factor: 1_000,
+            scan_period: Nanos::from_secs(1),
+            accessed_pass: Nanos::from_secs(1),
+            accessed_rate: 2560 << 20,
             pcq_bytes: 32 << 20,
             mpq_bytes: 32 << 20,
-            reference_passes: 3,
-            eager_idle: Nanos::from_millis(2_000),
-            shadow_written: false,
             inflight_pages: 512,
-            headroom_1024: 16,
-            hysteresis: 4,
-            contended_idle: Nanos::from_millis(1_000),
-            contended_idle_max: Nanos::from_secs(20),
-            contended_times: 16,
-            single_doubt: 1,
-            contended_rate_1024: 32,
-            scan_period_min: Nanos::from_millis(1_000),
-            scan_period_max: Nanos::from_secs(60),
-            scan_rate_max: 2560 << 20,
             tick: Nanos::from_millis(50),
         }
     }
@@ -180,36 +96,26 @@ impl Params {
     /// Where a value cannot be.
     pub fn read(settings: &mut Settings) -> Result<Self, SettingError> {
         let d = Self::default();
-        let most = 1 << 20;
+        let least = Nanos::from_millis(10);
+        let max_retries = settings.number("max_retries", d.max_retries, 0..=u8::MAX)?;
         Ok(Self {
+            max_retries,
             shadow_reclaim_factor: settings.number(
                 "shadow_reclaim_factor",
                 d.shadow_reclaim_factor,
-                0..=most,
+                0..=1 << 20,
             )?,
-            shadowing: settings.switch("shadowing", d.shadowing)?,
-            max_retries: settings.number("max_retries", d.max_retries, 0..=15)?,
-            retry_delay: settings.time("retry_delay", d.retry_delay)?,
+            demote_scale_factor: settings.number(
+                "demote_scale_factor",
+                d.demote_scale_factor,
+                0..=10_000,
+            )?,
+            scan_period: settings.time("scan_period", d.scan_period)?,
+            accessed_pass: settings.time("accessed_pass", d.accessed_pass)?.max(least),
+            accessed_rate: settings.number("accessed_rate", d.accessed_rate, 1..=u64::MAX)?,
             pcq_bytes: settings.number("pcq_bytes", d.pcq_bytes, 0..=1 << 40)?,
             mpq_bytes: settings.number("mpq_bytes", d.mpq_bytes, 0..=1 << 40)?,
-            reference_passes: settings.number("reference_passes", d.reference_passes, 0..=most)?,
-            eager_idle: settings.time("eager_idle", d.eager_idle)?,
-            contended_idle: settings.time("contended_idle", d.contended_idle)?,
-            contended_idle_max: settings.time("contended_idle_max", d.contended_idle_max)?,
-            contended_times: settings.number("contended_times", d.contended_times, 1..=1 << 40)?,
-            single_doubt: settings.number("single_doubt", d.single_doubt, 0..=1_000)?,
-            shadow_written: settings.switch("shadow_written", d.shadow_written)?,
-            inflight_pages: settings.number("inflight_pages", d.inflight_pages, 0..=1 << 40)?,
-            headroom_1024: settings.number("headroom_1024", d.headroom_1024, 0..=1024)?,
-            hysteresis: settings.number("hysteresis", d.hysteresis, 0..=most)?,
-            contended_rate_1024: settings.number(
-                "contended_rate_1024",
-                d.contended_rate_1024,
-                0..=most,
-            )?,
-            scan_period_min: settings.time("scan_period_min", d.scan_period_min)?,
-            scan_period_max: settings.time("scan_period_max", d.scan_period_max)?,
-            scan_rate_max: settings.number("scan_rate_max", d.scan_rate_max, 0..=u64::MAX)?,
+            inflight_pages: settings.number("inflight_pages", d.inflight_pages, 1..=1 << 20)?,
             tick: settings.time("tick", d.tick)?,
         })
     }

@@ -46,10 +46,12 @@ fn is_initial(root: &TempDir) -> bool {
 }
 
 fn crash(settings: KernelSettings) {
-    // What SIGKILL does: the lock goes, nothing else happens.
+    // What SIGKILL does: the process goes, nothing else happens.
     let mut settings = settings;
     settings.done = true;
-    drop(settings);
+    let mut record = settings.file.read().unwrap().unwrap();
+    record.holder(settings.id).unwrap().id.process.start_ticks += 1;
+    settings.file.write(&record).unwrap();
 }
 
 fn set(settings: &mut KernelSettings, setting: Setting, value: u64) {
@@ -95,31 +97,108 @@ fn crash_is_repaired_by_the_next_start_and_by_hand() {
 fn crash_between_record_and_change_does_no_harm() {
     let root = machine();
     let mut settings = KernelSettings::acquire(root.path()).unwrap();
-    settings
-        .note(None, Setting::NumaBalancing, "1".to_owned(), "2")
-        .unwrap();
+    for value in [2, 3, 0] {
+        set(&mut settings, Setting::NumaBalancing, value);
+        let path = Setting::NumaBalancing.path(root.path());
+        let now = fs::read_to_string(&path).unwrap();
+        let before = settings.record.clone();
+        set(&mut settings, Setting::NumaBalancing, 1);
+        // The record is of the later change, the kernel of the earlier.
+        fs::write(&path, now).unwrap();
+        settings.set.clear();
+        set(&mut settings, Setting::NumaBalancing, value);
+        assert_eq!(settings.record.changes.len(), before.changes.len());
+    }
     crash(settings);
     restore_stale(root.path()).unwrap();
     assert!(is_initial(&root));
 }
 
 #[test]
-fn second_one_is_refused_and_told_by_whom() {
+fn several_hold_them_and_the_last_puts_them_back() {
+    for (first_ends_first, crashes) in [(true, false), (false, false), (true, true), (false, true)]
+    {
+        let root = machine();
+        let acquire = || KernelSettings::acquire(root.path()).unwrap();
+        let (mut first, mut second) = (acquire(), acquire());
+        set(&mut first, Setting::NumaBalancing, 2);
+        set(&mut first, Setting::ScanPeriodMinMs, 100);
+        set(&mut second, Setting::NumaBalancing, 3);
+        let found = "100".to_owned();
+        assert_eq!(
+            second.set(Setting::ScanPeriodMinMs, 5000).unwrap(),
+            SetOutcome::Shared { found }
+        );
+        assert_eq!(value(&root, Setting::NumaBalancing), "3");
+        assert_eq!(value(&root, Setting::ScanPeriodMinMs), "100");
+        assert!(stale(root.path()).unwrap().is_empty());
+        assert!(restore_stale(root.path()).unwrap().is_empty());
+        let (one, other) = if first_ends_first {
+            (first, second)
+        } else {
+            (second, first)
+        };
+        if crashes {
+            crash(one);
+            // Who is left is not disturbed, and what was needed for the dead one alone goes.
+            assert!(restore_stale(root.path()).unwrap().is_empty());
+        } else {
+            drop(one);
+        }
+        let (mode, period) = if first_ends_first {
+            ("3", "5000")
+        } else {
+            ("2", "100")
+        };
+        assert_eq!(value(&root, Setting::NumaBalancing), mode);
+        assert_eq!(value(&root, Setting::ScanPeriodMinMs), period);
+        if crashes {
+            crash(other);
+            assert_eq!(stale(root.path()).unwrap().len(), 2);
+            assert_eq!(restore_stale(root.path()).unwrap().len(), 2);
+        } else {
+            drop(other);
+        }
+        assert!(is_initial(&root));
+        assert!(!root.path().join("run/terrace/settings").exists());
+    }
+}
+
+#[test]
+fn who_found_it_as_needed_keeps_it_so_when_another_leaves() {
     let root = machine();
     let mut first = KernelSettings::acquire(root.path()).unwrap();
-    set(&mut first, Setting::NumaBalancing, 2);
-    let refused = KernelSettings::acquire(root.path()).unwrap_err();
-    let own = Identity::own().unwrap();
-    assert!(matches!(refused, SettingsError::Held { owner: Some(o) } if o == own));
-    assert!(refused.to_string().contains(&own.pid.to_string()));
-    assert!(matches!(
-        restore_stale(root.path()),
-        Err(SettingsError::Held { .. })
-    ));
-    assert!(stale(root.path()).unwrap().is_empty());
-    assert_eq!(value(&root, Setting::NumaBalancing), "2");
+    set(&mut first, Setting::NumaBalancing, 0);
+    let mut second = KernelSettings::acquire(root.path()).unwrap();
+    set(&mut second, Setting::NumaBalancing, 0);
     drop(first);
-    assert!(KernelSettings::acquire(root.path()).is_ok());
+    assert_eq!(value(&root, Setting::NumaBalancing), "0");
+    drop(second);
+    assert!(is_initial(&root));
+}
+
+#[test]
+fn a_record_that_somebody_removes_is_written_again() {
+    let root = machine();
+    let mut settings = KernelSettings::acquire(root.path()).unwrap();
+    set(&mut settings, Setting::NumaBalancing, 2);
+    fs::remove_dir_all(root.path().join("run/terrace")).unwrap();
+    set(&mut settings, Setting::ScanSizeMb, 512);
+    drop(settings);
+    assert!(is_initial(&root));
+}
+
+#[test]
+fn only_the_owner_can_take_the_lock_and_nobody_waits_for_ever() {
+    let root = machine();
+    let file = RecordFile::new(root.path());
+    let lock = file.lock().unwrap();
+    let mode = fs::metadata(root.path().join("run/terrace/settings.lock"));
+    assert_eq!(mode.unwrap().permissions().mode() & 0o777, 0o600);
+    let error = KernelSettings::acquire(root.path()).unwrap_err();
+    assert!(error.to_string().contains("locked"), "{error}");
+    drop(lock);
+    KernelSettings::acquire(root.path()).unwrap();
 }
 
 #[test]
@@ -156,6 +235,7 @@ fn absent_setting_is_named_and_nothing_is_recorded() {
     let error = settings.set(Setting::ScanSizeMb, 1).unwrap_err();
     assert!(error.to_string().contains("scan_size_mb"), "{error}");
     assert!(settings.record.changes.is_empty());
+    assert!(settings.record.wanted(Setting::ScanSizeMb).is_none());
     set(&mut settings, Setting::NumaBalancing, 2);
 }
 
@@ -232,19 +312,26 @@ fn rate(mode: ScanMode, min_ms: u64) -> ScanRate {
 }
 
 #[test]
-fn scanning_backs_off_and_comes_back_without_touching_the_record() {
+fn scanning_backs_off_and_comes_back_and_the_record_does_not_grow() {
     let root = machine();
     let mut settings = KernelSettings::acquire(root.path()).unwrap();
     let record = root.path().join("run/terrace/settings");
     let (fast, slow) = (rate(ScanMode::Tiering, 100), rate(ScanMode::Tiering, 5000));
-    for rate in [fast, slow, rate(ScanMode::Off, 1)] {
+    for rate in [fast, slow, rate(ScanMode::Off, 1), fast] {
         assert_eq!(settings.set_scan_rate(&rate).unwrap(), []);
     }
-    let before = fs::metadata(&record).unwrap().modified().unwrap();
-    for rate in [fast, slow, fast] {
+    let before = fs::metadata(&record).unwrap();
+    for ms in (100..4000).step_by(100) {
+        let rate = rate(ScanMode::Tiering, ms);
         assert_eq!(settings.set_scan_rate(&rate).unwrap(), []);
     }
-    assert_eq!(fs::metadata(&record).unwrap().modified().unwrap(), before);
+    assert_eq!(settings.set_scan_rate(&fast).unwrap(), []);
+    let after = fs::metadata(&record).unwrap();
+    assert!(after.len() < before.len() + 40, "{} bytes", after.len());
+    // What is so already is not written down again.
+    assert_eq!(settings.set_scan_rate(&fast).unwrap(), []);
+    let again = fs::metadata(&record).unwrap();
+    assert_eq!(again.modified().unwrap(), after.modified().unwrap());
     assert_eq!(value(&root, Setting::NumaBalancing), "2");
     assert_eq!(value(&root, Setting::ScanPeriodMinMs), "100");
     assert_eq!(value(&root, Setting::ScanPeriodMaxMs), "1000");

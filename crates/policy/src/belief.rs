@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a policy believes of a process, and why it moves or rests: for people who ask (`terrace why`).
+//!
+//! Pages are base pages of 4 KiB, times ns but where a name says otherwise. All of it is what the policy decided by
+//! last, not an account of what came of it.
+
+use serde::Deserialize;
+use serde::Serialize;
+use terrace_core::Addr;
+
+/// Of a process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Belief {
+    /// What an access saves that the fast tier serves instead of the slow one, ns.
+    pub saved_ns: f64,
+    /// What moving a 4 KiB page costs, ns.
+    pub move_base_ns: f64,
+    /// What moving a 2 MiB page costs, ns.
+    pub move_huge_ns: f64,
+    /// How long a pass over its memory takes, s.
+    pub pass_s: f64,
+    /// Passes that were seen of it.
+    pub passes: u32,
+    /// How far ahead savings count, s.
+    pub horizon_s: f64,
+    /// How long ago it last did what nobody expected, s; absent where it never did.
+    pub surprised_s: Option<f64>,
+    /// Pages of about the same rate, the hottest first.
+    pub classes: Vec<ClassBelief>,
+    /// The last plan, for all processes together.
+    pub plan: PlanBelief,
+    /// The page that was asked about; absent where nothing is known of it.
+    pub page: Option<PageBelief>,
+}
+
+/// Of the pages of a class.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ClassBelief {
+    /// Visits a second.
+    pub rate: f64,
+    /// Base pages of it in the fast tier.
+    pub fast_pages: u64,
+    /// Base pages of it elsewhere.
+    pub slow_pages: u64,
+    /// What one page of it, of 4 KiB or of 2 MiB, saves in the fast tier, as far ahead as savings count, ns.
+    pub value_ns: f64,
+}
+
+/// What is to be moved, and what decides it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct PlanBelief {
+    /// Base pages that are to go up.
+    pub up_pages: u64,
+    /// Base pages that are to go down.
+    pub down_pages: u64,
+    /// What the moves save, less what they cost, ns.
+    pub gain_ns: f64,
+    /// The greatest saving of a base page of the slow tier, less its move, ns; absent where there is none.
+    pub best_slow_ns: Option<f64>,
+    /// The least saving of a base page of the fast tier, and its move, ns; absent where there is none.
+    pub least_fast_ns: Option<f64>,
+    /// Base pages that can go up before one must go down.
+    pub room_pages: u64,
+    /// Orders that have not ended.
+    pub under_way: u64,
+}
+
+/// Of one page.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct PageBelief {
+    /// Where it begins.
+    pub address: u64,
+    /// Its size, bytes.
+    pub bytes: u64,
+    /// Whether it is in the fast tier.
+    pub fast: bool,
+    /// Visits a second; absent where nothing is known yet.
+    pub rate: Option<f64>,
+    /// What it saves in the fast tier, ns.
+    pub value_ns: f64,
+    /// What moving it costs, ns.
+    pub move_ns: f64,
+    /// It is in the last plan's list, or on its way.
+    pub moving: bool,
+}
+
+/// What is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct About {
+    /// Of which process.
+    pub pid: terrace_core::Pid,
+    /// And of which page in it.
+    pub page: Option<Addr>,
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The kernel's scan period (`update_task_scan_period` in `kernel/sched/fair.c`).
+//!
+//! At the end of each pass: without faults, or with failed migrations, it doubles. Mostly private or
+//! mostly local faults lengthen it in tenths, others shorten it. A fault is private if the same
+//! thread had the page's last one: by chance one of `threads`.
+//!
+//! With tiers (`numa_balancing=2`) it is simpler. A fault on a page that stays in slow memory is not
+//! counted at all (`task_numa_fault` returns), one that was promoted is remote and, its last thread
+//! being overwritten by the time of its scan, private. `local + shared` is thus always 0, which the
+//! kernel takes for a quiet pass: the period doubles at the first promotion after each pass.
+
+use terrace_core::Nanos;
+
+const SLOTS: u64 = 10;
+const THRESHOLD: u64 = 7;
+
+/// The period and what the present pass saw.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ScanPeriod {
+    min: Nanos,
+    max: Nanos,
+    pub(super) period: Nanos,
+    threads: u64,
+    /// Passes that have begun, with tiers, and whether one has ended since the period was set.
+    passes: u64,
+    ended: bool,
+    /// As with `numa_balancing=2`.
+    tiers: bool,
+    local: u64,
+    remote: u64,
+    failed: bool,
+    due: Nanos,
+}
+
+impl ScanPeriod {
+    pub(super) fn new(min: Nanos, max: Nanos, threads: u32) -> Self {
+        Self {
+            min,
+            max,
+            period: min,
+            threads: u64::from(threads.max(1)),
+            passes: 0,
+            ended: false,
+            tiers: false,
+            local: 0,
+            remote: 0,
+            failed: false,
+            due: Nanos::ZERO,
+        }
+    }
+
+    /// As with `numa_balancing=2`.
+    pub(super) const fn with_tiers(mut self) -> Self {
+        self.tiers = true;
+        self
+    }
+
+    /// With tiers: a pass has begun, and the one before it ended.
+    pub(super) const fn pass(&mut self) {
+        self.passes += 1;
+        self.ended = self.passes > 1;
+    }
+
+    /// With tiers: a page was promoted. The new period if it is another now.
+    pub(super) fn promoted(&mut self) -> Option<Nanos> {
+        let before = self.period;
+        if std::mem::take(&mut self.ended) {
+            self.period = Nanos((before.0 * 2).min(self.max.0));
+        }
+        (before != self.period).then_some(self.period)
+    }
+
+    pub(super) const fn fault(&mut self, local: bool) {
+        if local {
+            self.local += 1;
+        } else {
+            self.remote += 1;
+        }
+    }
+
+    pub(super) const fn migration_failed(&mut self) {
+        self.failed = true;
+    }
+
+    /// At a tick; the new period if a pass has ended and it changed.
+    pub(super) fn tick(&mut self, now: Nanos) -> Option<Nanos> {
+        if now < self.due {
+            return None;
+        }
+        let before = self.period;
+        let first = self.due == Nanos::ZERO;
+        if self.tiers && !first {
+            return None;
+        }
+        if !first {
+            self.period = self.next();
+        }
+        self.due = now + self.period;
+        (self.local, self.remote, self.failed) = (0, 0, false);
+        (first || before != self.period).then_some(self.period)
+    }
+
+    fn next(&self) -> Nanos {
+        let all = self.local + self.remote;
+        let period = self.period.0;
+        if all == 0 || self.failed {
+            return Nanos((period * 2).min(self.max.0));
+        }
+        let slot = period.div_ceil(SLOTS);
+        let (local, private) = (self.local * SLOTS / all, SLOTS / self.threads);
+        let next = if private >= THRESHOLD {
+            period + (private - THRESHOLD).max(1) * slot
+        } else if local >= THRESHOLD {
+            period + (local - THRESHOLD).max(1) * slot
+        } else {
+            period.saturating_sub((THRESHOLD - local.max(private)) * slot)
+        };
+        Nanos(next.clamp(self.min.0, self.max.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quiet_passes_lengthen_and_shared_remote_faults_shorten() {
+        let mut scan = ScanPeriod::new(Nanos::from_secs(1), Nanos::from_secs(60), 16);
+        assert_eq!(scan.tick(Nanos(1)), Some(Nanos::from_secs(1)));
+        assert_eq!(scan.tick(Nanos::from_millis(500)), None);
+        assert_eq!(scan.tick(Nanos::from_secs(2)), Some(Nanos::from_secs(2)));
+        scan.fault(false);
+        assert_eq!(scan.tick(Nanos::from_secs(5)), Some(Nanos::from_secs(1)));
+        let mut single = ScanPeriod::new(Nanos::from_secs(1), Nanos::from_secs(60), 1);
+        let _ = single.tick(Nanos(1));
+        single.fault(false);
+        assert_eq!(
+            single.tick(Nanos::from_secs(2)),
+            Some(Nanos::from_millis(1300))
+        );
+    }
+
+    #[test]
+    fn with_tiers_the_first_promotion_after_each_pass_doubles() {
+        let (min, max) = (Nanos::from_secs(1), Nanos::from_secs(3));
+        let mut scan = ScanPeriod::new(min, max, 8).with_tiers();
+        assert_eq!(scan.tick(Nanos(1)), Some(min));
+        scan.pass();
+        assert_eq!(scan.promoted(), None, "no pass has ended");
+        scan.pass();
+        assert_eq!(scan.promoted(), Some(Nanos::from_secs(2)));
+        assert_eq!(scan.promoted(), None);
+        assert_eq!(scan.tick(Nanos::from_secs(90)), None);
+        scan.pass();
+        assert_eq!(scan.promoted(), Some(max));
+    }
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A node's active and inactive lists, with second chance, as Linux has them (`mm/vmscan.c` before MGLRU).
+//!
+//! The kernel tests a page's accessed bit when the page has come to the end of a list. Here bits are read by somebody
+//! else, so what a look finds is what readings told of the page since it was looked at before; one of which none has
+//! told is not looked at ([`TwoLists::coldest`]).
+//!
+//! * A new page enters at the head of the inactive list.
+//! * At the tail of the inactive list a page that was accessed goes back to the head, *referenced*; if it was
+//!   referenced already, it becomes active. One that was not accessed is the coldest.
+//! * Where the inactive list is too short (`inactive_is_low`: by the square root of ten times the GiB of both,
+//!   at least 1, the shorter), pages go from the tail of the active list to its head, whether they were accessed
+//!   or not.
+//!
+//! Pages are numbers ("units") that the caller gives, dense from 0; 9 bytes for each.
+
+use terrace_core::PageSize;
+
+/// No unit.
+const NONE: u32 = u32::MAX;
+
+const LISTED: u8 = 1;
+const ACTIVE: u8 = 1 << 1;
+const REFERENCED: u8 = 1 << 2;
+/// A reading has told of it since the last look.
+const READ: u8 = 1 << 3;
+/// And that it was accessed.
+const ACCESSED: u8 = 1 << 4;
+const HUGE: u8 = 1 << 5;
+
+#[derive(Debug, Clone, Copy)]
+struct Link {
+    /// Towards the head.
+    newer: u32,
+    /// Towards the tail.
+    older: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Ends {
+    head: u32,
+    tail: u32,
+    /// Base pages.
+    pages: u64,
+}
+
+const EMPTY: Ends = Ends {
+    head: NONE,
+    tail: NONE,
+    pages: 0,
+};
+
+/// Which list a page enters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum List {
+    /// Of cold pages.
+    Inactive,
+    /// Of hot pages.
+    Active,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct TwoLists {
+    links: Vec<Link>,
+    marks: Vec<u8>,
+    active: Ends,
+    inactive: Ends,
+}
+
+impl Default for TwoLists {
+    fn default() -> Self {
+        Self {
+            links: Vec::new(),
+            marks: Vec::new(),
+            active: EMPTY,
+            inactive: EMPTY,
+        }
+    }
+}
+
+impl TwoLists {
+    /// A page has come to the node: to the head of a list. Nothing is known of it. One that is here is left.
+    pub fn add(&mut self, unit: u32, size: PageSize, list: List) {
+        let index = unit as usize;
+        if self.marks.len() <= index {
+            // By an eighth, not by twice: there are many.
+            let more = index + 1 + index / 8 - self.marks.len();
+            if self.marks.capacity() <= index {
+                self.marks.reserve_exact(more);
+                self.links.reserve_exact(more);
+            }
+            self.marks.resize(index + 1, 0);
+            let none = Link {
+                newer: NONE,
+                older: NONE,
+            };
+            self.links.resize(index + 1, none);
+        }
+        if !self.contains(unit) {
+            let huge = if size == PageSize::Base4K { 0 } else { HUGE };
+            self.marks[index] = LISTED | huge;
+            self.push(unit, list);
+        }
+    }
+
+    /// A page leaves the node.
+    pub fn remove(&mut self, unit: u32) {
+        if self.contains(unit) {
+            self.unlink(unit);
+            self.marks[unit as usize] = 0;
+        }
+    }
+
+    /// Whether the page is on one of the lists.
+    #[must_use]
+    pub fn contains(&self, unit: u32) -> bool {
+        let marks = self.marks.get(unit as usize);
+        marks.is_some_and(|marks| marks & LISTED != 0)
+    }
+
+    /// A reading tells whether the page was accessed.
+    pub fn read(&mut self, unit: u32, accessed: bool) {
+        if self.contains(unit) {
+            self.marks[unit as usize] |= if accessed { READ | ACCESSED } else { READ };
+        }
+    }
+
+    /// The coldest page, which stays where it is; none where a reading has to tell first. Pages on the way
+    /// to it get their second chance: each is looked at once a reading at most.
+    pub fn coldest(&mut self) -> Option<u32> {
+        loop {
+            while self.inactive_is_low() {
+                self.deactivate();
+            }
+            let unit = self.inactive.tail;
+            let marks = *self.marks.get(unit as usize)?;
+            if marks & READ == 0 {
+                return None;
+            }
+            if marks & ACCESSED == 0 {
+                return Some(unit);
+            }
+            self.unlink(unit);
+            let kept = marks & !(READ | ACCESSED);
+            self.marks[unit as usize] = kept ^ REFERENCED;
+            let twice = kept & REFERENCED != 0;
+            self.push(unit, if twice { List::Active } else { List::Inactive });
+        }
+    }
+
+    /// Base pages of the list.
+    #[must_use]
+    pub const fn pages(&self, list: List) -> u64 {
+        match list {
+            List::Active => self.active.pages,
+            List::Inactive => self.inactive.pages,
+        }
+    }
+
+    /// Bytes this takes.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        (self.links.capacity() * size_of::<Link>() + self.marks.capacity()) as u64
+    }
+
+    const fn inactive_is_low(&self) -> bool {
+        let (active, inactive) = (self.active.pages, self.inactive.pages);
+        let gib = (active + inactive) >> 18;
+        let ratio = if gib == 0 { 1 } else { (gib * 10).isqrt() };
+        inactive.saturating_mul(ratio) < active
+    }
+
+    /// `shrink_active_list`: its accessed bit is cleared, so that it is looked at anew.
+    fn deactivate(&mut self) {
+        let unit = self.active.tail;
+        self.unlink(unit);
+        self.marks[unit as usize] &= LISTED | HUGE;
+        self.push(unit, List::Inactive);
+    }
+
+    fn ends(&mut self, unit: u32) -> (&mut Ends, u64) {
+        let marks = self.marks[unit as usize];
+        let pages = if marks & HUGE == 0 { 1 } else { 512 };
+        if marks & ACTIVE == 0 {
+            (&mut self.inactive, pages)
+        } else {
+            (&mut self.active, pages)
+        }
+    }
+
+    fn push(&mut self, unit: u32, list: List) {
+        if list == List::Active {
+            self.marks[unit as usize] |= ACTIVE;
+        } else {
+            self.marks[unit as usize] &= !ACTIVE;
+        }
+        let (ends, pages) = self.ends(unit);
+        ends.pages += pages;
+        let older = std::mem::replace(&mut ends.head, unit);
+        if older == NONE {
+            ends.tail = unit;
+        } else {
+            self.links[older as usize].newer = unit;
+        }
+        self.links[unit as usize] = Link { newer: NONE, older };
+    }
+
+    fn unlink(&mut self, unit: u32) {
+        let Link { newer, older } = self.links[unit as usize];
+        let (ends, pages) = self.ends(unit);
+        ends.pages -= pages;
+        if newer == NONE {
+            ends.head = older;
+        }
+        if older == NONE {
+            ends.tail = newer;
+        }
+        if newer != NONE {
+            self.links[newer as usize].older = older;
+        }
+        if older != NONE {
+            self.links[older as usize].newer = newer;
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "two_lists_tests.rs"]
+mod tests;

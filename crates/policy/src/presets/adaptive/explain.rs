@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is believed of a process, as it is told to people.
+
+use terrace_core::Addr;
+use terrace_core::Nanos;
+use terrace_core::PageSize;
+
+use super::Adaptive;
+use super::Process;
+use super::chunks::Chunk;
+use super::chunks::page_of;
+use super::chunks::split;
+use super::classes::CLASSES;
+use super::classes::class_of;
+use super::classes::class_rate;
+use super::classes::rate_of;
+use super::select;
+use super::select::Group;
+use super::select::Quotas;
+use crate::belief::About;
+use crate::belief::Belief;
+use crate::belief::ClassBelief;
+use crate::belief::PageBelief;
+use crate::belief::PlanBelief;
+
+/// What decided a plan.
+pub(super) fn planned(slow: &[Group], fast: &[Group], room: u64, quotas: &Quotas) -> PlanBelief {
+    let there = |groups: &[Group], of: fn(&Group) -> f64| -> Vec<f64> {
+        groups
+            .iter()
+            .filter(|group| group.pages > 0)
+            .map(of)
+            .collect()
+    };
+    let best = there(slow, |group| group.value - group.cost);
+    let least = there(fast, |group| group.value + group.cost);
+    PlanBelief {
+        up_pages: quotas.up.iter().sum(),
+        down_pages: quotas.down.iter().sum(),
+        gain_ns: quotas.gain,
+        best_slow_ns: best.into_iter().reduce(f64::max),
+        least_fast_ns: least.into_iter().reduce(f64::min),
+        room_pages: room,
+        under_way: 0,
+    }
+}
+
+impl Adaptive {
+    /// Nothing of a process that no reading has told of.
+    pub(super) fn believes(&self, now: Nanos, about: About) -> Option<Belief> {
+        let process = self.processes.get(&about.pid)?;
+        Some(Belief {
+            saved_ns: self.latencies.saved_ns(),
+            move_base_ns: self.costs.of(PageSize::Base4K),
+            move_huge_ns: self.costs.of(PageSize::Huge2M),
+            pass_s: process.pass_s,
+            passes: process.pass,
+            horizon_s: self.params.horizon.as_secs_f64(),
+            surprised_s: process.surprised.map(|at| now.since(at).as_secs_f64()),
+            classes: self.class_beliefs(about, process),
+            plan: PlanBelief {
+                under_way: self.moves.under_way(),
+                ..self.planned
+            },
+            page: about
+                .page
+                .and_then(|addr| self.page_belief(about, addr, process)),
+        })
+    }
+
+    fn class_beliefs(&self, about: About, process: &Process) -> Vec<ClassBelief> {
+        let mut census = Box::new([[[0; CLASSES]; 2]; 2]);
+        for (key, chunk) in self.chunks.from((about.pid, 0)) {
+            if key.0 == about.pid {
+                select::count(chunk, &mut census);
+            }
+        }
+        let sizes = census.iter();
+        let pages =
+            |side: usize, class: usize| sizes.clone().map(|of| of[side][class]).sum::<u64>();
+        let beliefs = (0..CLASSES).rev().map(|class| ClassBelief {
+            rate: if class == 0 { 0.0 } else { class_rate(class) },
+            fast_pages: pages(1, class),
+            slow_pages: pages(0, class),
+            value_ns: process.values[class],
+        });
+        beliefs
+            .filter(|one| one.fast_pages + one.slow_pages > 0)
+            .collect()
+    }
+
+    fn page_belief(&self, about: About, addr: Addr, process: &Process) -> Option<PageBelief> {
+        let (number, index) = split(addr);
+        let key = (about.pid, number);
+        let chunk: &Chunk = self.chunks.get(key)?;
+        let index = if chunk.huge { 0 } else { index };
+        if !chunk.present.get(index) {
+            return None;
+        }
+        let (level, page) = (chunk.levels[index], page_of(key, index, chunk.size()));
+        Some(PageBelief {
+            address: page.addr.0,
+            bytes: page.size.bytes(),
+            fast: chunk.fast.get(index),
+            rate: (level > 0).then(|| rate_of(level)),
+            value_ns: process.values[class_of(level)],
+            move_ns: self.costs.of(page.size),
+            moving: self.moves.has(page),
+        })
+    }
+}

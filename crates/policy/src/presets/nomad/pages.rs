@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is kept of pages: by 2 MiB of a process where each is, and bits for its queue and its shadow.
+//!
+//! A huge page is one entry, page 0 of its 2 MiB. Pages of a node that has a tier below it are numbered, for that
+//! node's lists ([`crate::kit::TwoLists`]): 512 numbers for each 2 MiB that has or had any there.
+
+use std::collections::BTreeMap;
+
+use terrace_core::Addr;
+use terrace_core::CHUNK_BYTES;
+use terrace_core::CHUNK_PAGES;
+use terrace_core::Nanos;
+use terrace_core::NodeId;
+use terrace_core::PageBits;
+use terrace_core::PageRef;
+use terrace_core::PageSize;
+use terrace_core::Pid;
+use terrace_core::Range;
+
+/// A process and the number of 2 MiB of its addresses.
+pub(super) type Key = (Pid, u64);
+
+/// 2 MiB of a process.
+#[derive(Debug, Default)]
+pub(super) struct Chunk {
+    pub(super) huge: bool,
+    /// When a reading told of it last.
+    pub(super) read: Nanos,
+    /// Where its pages are.
+    nodes: Vec<(NodeId, PageBits)>,
+    /// In the candidate queue.
+    pub(super) candidate: PageBits,
+    /// In the pending queue.
+    pub(super) pending: PageBits,
+    /// In a migration.
+    pub(super) flying: PageBits,
+    /// With a shadow.
+    pub(super) shadow: PageBits,
+    /// Its pages' numbers on a node, divided by 512.
+    blocks: Vec<(NodeId, u32)>,
+}
+
+impl Chunk {
+    pub(super) const fn size(&self) -> PageSize {
+        if self.huge {
+            PageSize::Huge2M
+        } else {
+            PageSize::Base4K
+        }
+    }
+
+    pub(super) fn on(&self, node: NodeId) -> PageBits {
+        let of = self.nodes.iter().find(|(id, _)| *id == node);
+        of.map_or(PageBits::NONE, |(_, pages)| *pages)
+    }
+
+    pub(super) fn node(&self, page: usize) -> Option<NodeId> {
+        let on = self.nodes.iter().find(|(_, pages)| pages.get(page));
+        on.map(|(id, _)| *id)
+    }
+
+    pub(super) fn set_on(&mut self, node: NodeId, pages: PageBits) {
+        match self.nodes.iter_mut().find(|(id, _)| *id == node) {
+            Some((_, on)) => *on = pages,
+            None if pages.is_empty() => {}
+            None => self.nodes.push((node, pages)),
+        }
+    }
+
+    /// The page is on that node, and on no other.
+    pub(super) fn place(&mut self, page: usize, node: NodeId) {
+        self.nodes.iter_mut().for_each(|(_, on)| on.clear(page));
+        let mut on = self.on(node);
+        on.set(page);
+        self.set_on(node, on);
+    }
+
+    /// Nothing is known of these pages any more.
+    fn forget(&mut self, pages: &PageBits) {
+        for (_, on) in &mut self.nodes {
+            *on = on.without(pages);
+        }
+        for bits in [
+            &mut self.candidate,
+            &mut self.pending,
+            &mut self.flying,
+            &mut self.shadow,
+        ] {
+            *bits = bits.without(pages);
+        }
+    }
+
+    fn is_unknown(&self) -> bool {
+        self.nodes.iter().all(|(_, pages)| pages.is_empty())
+    }
+}
+
+/// The 2 MiB of an address and the page's number there.
+pub(super) const fn split(page: PageRef) -> (Key, usize) {
+    let index = ((page.addr.0 % CHUNK_BYTES) >> 12) as usize;
+    ((page.pid, page.addr.0 / CHUNK_BYTES), index)
+}
+
+/// A page of 2 MiB as others name it.
+pub(super) fn page_of(key: Key, page: usize, size: PageSize) -> PageRef {
+    PageRef {
+        pid: key.0,
+        addr: Addr(key.1 * CHUNK_BYTES + ((page as u64) << 12)),
+        size,
+    }
+}
+
+/// All pages known.
+#[derive(Debug, Default)]
+pub(super) struct Pages {
+    chunks: BTreeMap<Key, Chunk>,
+    blocks: BTreeMap<NodeId, Blocks>,
+}
+
+/// A node's numbers, 512 at a time.
+#[derive(Debug, Default)]
+struct Blocks {
+    /// Whose each is.
+    owners: Vec<Option<Key>>,
+    free: Vec<u32>,
+}
+
+impl Pages {
+    pub(super) fn get_or_new(&mut self, key: Key, huge: bool, now: Nanos) -> &mut Chunk {
+        self.chunks.entry(key).or_insert_with(|| Chunk {
+            huge,
+            read: now,
+            ..Chunk::default()
+        })
+    }
+
+    pub(super) fn get(&self, key: Key) -> Option<&Chunk> {
+        self.chunks.get(&key)
+    }
+
+    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut Chunk> {
+        self.chunks.get_mut(&key)
+    }
+
+    /// The 2 MiB of a page that is known in its size, and its number there.
+    pub(super) fn find(&mut self, page: PageRef) -> Option<(Key, &mut Chunk, usize)> {
+        let (key, index) = split(page);
+        let chunk = self.chunks.get_mut(&key)?;
+        let known = chunk.size() == page.size && chunk.node(index).is_some();
+        known.then_some((key, chunk, index))
+    }
+
+    /// The number of a page for a node's lists.
+    pub(super) fn unit(&mut self, node: NodeId, key: Key, page: usize) -> u32 {
+        let of = |chunk: &Chunk| chunk.blocks.iter().find(|(id, _)| *id == node).copied();
+        let known = self.chunks.get(&key).and_then(of);
+        let block = known.map(|(_, block)| block).unwrap_or_else(|| {
+            let blocks = self.blocks.entry(node).or_default();
+            let block = blocks.free.pop().unwrap_or_else(|| {
+                blocks.owners.push(None);
+                u32::try_from(blocks.owners.len() - 1).expect("2^23 are 16 TiB")
+            });
+            blocks.owners[block as usize] = Some(key);
+            if let Some(chunk) = self.chunks.get_mut(&key) {
+                chunk.blocks.push((node, block));
+            }
+            block
+        });
+        block * 512 + u32::try_from(page).expect("one of 512")
+    }
+
+    /// The page that a number stands for.
+    pub(super) fn of_unit(&self, node: NodeId, unit: u32) -> Option<PageRef> {
+        let owners = &self.blocks.get(&node)?.owners;
+        let key = owners.get(unit as usize / CHUNK_PAGES).copied()??;
+        let size = self.get(key)?.size();
+        Some(page_of(key, unit as usize % CHUNK_PAGES, size))
+    }
+
+    /// Forgets pages; a chunk of which none is left goes.
+    pub(super) fn forget(&mut self, key: Key, pages: &PageBits) {
+        if let Some(chunk) = self.chunks.get_mut(&key) {
+            chunk.forget(pages);
+            if chunk.is_unknown() {
+                for (node, block) in &chunk.blocks {
+                    let blocks = self.blocks.entry(*node).or_default();
+                    blocks.owners[*block as usize] = None;
+                    blocks.free.push(*block);
+                }
+                self.chunks.remove(&key);
+            }
+        }
+    }
+
+    /// The pages in a range, by 2 MiB.
+    pub(super) fn within(&self, pid: Pid, range: Range) -> Vec<(Key, PageBits)> {
+        if range.bytes() == 0 {
+            return Vec::new();
+        }
+        let (first, last) = (range.start.0 / CHUNK_BYTES, (range.end.0 - 1) / CHUNK_BYTES);
+        let chunks = self.chunks.range((pid, first)..=(pid, last));
+        chunks
+            .map(|(key, chunk)| {
+                let mut pages = PageBits::NONE;
+                for page in 0..CHUNK_PAGES {
+                    let addr = page_of(*key, page, PageSize::Base4K).addr;
+                    // Of a huge page that is gone in part nothing is known.
+                    if range.contains(addr) {
+                        pages.set(if chunk.huge { 0 } else { page });
+                    }
+                }
+                (*key, pages)
+            })
+            .collect()
+    }
+
+    /// The 2 MiB of a process that no reading told of since a time.
+    pub(super) fn unread(&self, pid: Pid, since: Nanos) -> Vec<Key> {
+        let of = self.chunks.range((pid, 0)..=(pid, u64::MAX));
+        of.filter(|(_, chunk)| chunk.read < since)
+            .map(|(key, _)| *key)
+            .collect()
+    }
+
+    /// Bytes of addresses that are known.
+    pub(super) fn mapped_bytes(&self) -> u64 {
+        self.chunks.len() as u64 * CHUNK_BYTES
+    }
+
+    /// Bytes this takes, about.
+    pub(super) fn bytes(&self) -> u64 {
+        let chunk = size_of::<Chunk>() + size_of::<Key>() + 2 * size_of::<(NodeId, PageBits)>();
+        let owners = self.blocks.values().map(|blocks| blocks.owners.capacity());
+        let owners = owners.sum::<usize>() * size_of::<Option<Key>>();
+        (self.chunks.len() * chunk + owners) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_found_by_their_numbers_until_they_are_gone() {
+        let mut pages = Pages::default();
+        let key = (Pid(3), 5);
+        let page = page_of(key, 7, PageSize::Base4K);
+        assert_eq!(split(page), (key, 7));
+        pages.get_or_new(key, false, Nanos(1)).place(7, NodeId(0));
+        let node = NodeId(0);
+        let unit = pages.unit(node, key, 7);
+        assert_eq!(pages.of_unit(node, unit), Some(page));
+        assert_eq!(pages.of_unit(NodeId(1), unit), None, "that is another's");
+        assert!(pages.find(page).is_some());
+        let huge = page_of(key, 0, PageSize::Huge2M);
+        assert!(pages.find(huge).is_none(), "not in that size");
+        pages.get_mut(key).expect("known").place(7, NodeId(1));
+        assert_eq!(pages.get(key).expect("known").node(7), Some(NodeId(1)));
+        let range = Range {
+            start: page.addr,
+            end: Addr(page.addr.0 + 4096),
+        };
+        let within = pages.within(Pid(3), range);
+        assert_eq!(within.len(), 1);
+        assert_eq!(within[0].1.pages().collect::<Vec<_>>(), [7]);
+        pages.forget(key, &within[0].1);
+        assert!(pages.get(key).is_none() && pages.of_unit(node, unit).is_none());
+        // The numbers are given again.
+        pages.get_or_new((Pid(3), 6), false, Nanos(1));
+        assert_eq!(pages.unit(node, (Pid(3), 6), 7), unit);
+    }
+}

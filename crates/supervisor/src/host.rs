@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The host as a policy shall see it, checked before anything is started or changed.
+//!
+//! Only [`Host::check`] looks at the machine; the rest decides of what was found there. On a machine with one
+//! node, `--fast` gives it a simulated slow tier: for trying out, as nothing can be moved there. Without a
+//! second tier only a policy that looks at no accesses runs.
+
+use std::path::Path;
+
+use terrace_core::NodeId;
+use terrace_core::NodeInfo;
+use terrace_core::TierId;
+use terrace_core::Tiers;
+use terrace_policy::Capabilities;
+use terrace_policy::Fit;
+use terrace_policy::Misfit;
+use terrace_policy::Mover;
+use terrace_policy::Offer;
+use terrace_policy::PolicyError;
+use terrace_policy::Preset;
+use terrace_policy::TrackerKind;
+use terrace_policy::fit::fit;
+use terrace_sys::topology::Topology;
+use thiserror::Error;
+
+use crate::options::Options;
+
+/// What Linux has for policies.
+pub const LINUX: Offer = Offer {
+    always: Capabilities::MAPPINGS.union(Capabilities::LATENCIES),
+    trackers: &TrackerKind::ALL,
+    movers: &[Mover::MovePages, Mover::Agent],
+};
+
+/// Why a run cannot be as it was asked for, on this host.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum HostError {
+    /// `--fast` is more than there is, or nothing.
+    #[error("--fast {}: the fast tier can have from 1 byte to {}", iec(*.given), iec(*.most))]
+    Fast {
+        /// Bytes asked for.
+        given: u64,
+        /// Bytes that can be had.
+        most: u64,
+    },
+    /// There is one node.
+    #[error(
+        "this machine has one memory node: nothing to tier; --fast SIZE splits it in name, for trying out, \
+         and --policy none runs the program as it is"
+    )]
+    OneNode,
+    /// There are several, which nothing tells apart.
+    #[error(
+        "the kernel sees all memory nodes in one tier (no HMAT or CDAT): hint faults find nothing there; \
+         see terrace tiers and terrace doctor"
+    )]
+    OneTier,
+    /// Something is said of the agent's copies, and there is no agent.
+    #[error(
+        "{option} says how the agent copies pages, and with --policy {policy} --mover {mover} there is none; \
+         add --mover agent"
+    )]
+    NoAgent {
+        /// What was given.
+        option: &'static str,
+        /// The preset.
+        policy: &'static str,
+        /// Who moves pages.
+        mover: &'static str,
+    },
+    /// Policy, trackers and mover do not go together.
+    #[error(transparent)]
+    Misfit(#[from] Misfit),
+}
+
+fn iec(bytes: u64) -> String {
+    bytesize::ByteSize(bytes).display().iec().to_string()
+}
+
+/// What a run has to do with.
+#[derive(Debug, Clone)]
+pub struct Host {
+    /// Its tiers, as the policy sees them.
+    pub tiers: Tiers,
+    /// What goes with the policy.
+    pub fit: Fit,
+    /// Why something does not work as asked.
+    pub limits: Vec<String>,
+    /// The slow tier is simulated: nothing can be moved, so nothing is watched.
+    pub simulated_tier: bool,
+}
+
+impl Host {
+    /// Looks at this machine, and makes the policy once: what is wrong is learnt before anything is changed. What
+    /// will not work as asked is told.
+    ///
+    /// # Errors
+    ///
+    /// Where the run cannot be: [`HostError`], [`PolicyError`].
+    pub fn check(options: &Options) -> anyhow::Result<Self> {
+        let topology = Topology::discover(Path::new("/"), None)?;
+        let preset = terrace_policy::on_linux(&options.policy)?;
+        let mut host = Self::of(options, preset, topology.tiers.clone())?;
+        let mut settings = options.settings.clone();
+        terrace_policy::with_settings(preset.name, &host.tiers, &mut settings)?;
+        settings.finish().map_err(PolicyError::from)?;
+        host.limits.extend(unseen_tiers(&topology, preset.needs));
+        for line in &host.limits {
+            (options.tell)(line);
+        }
+        Ok(host)
+    }
+
+    fn of(options: &Options, preset: &Preset, tiers: Tiers) -> Result<Self, HostError> {
+        let top: u64 = tiers.top().map(|n| n.capacity_bytes).sum();
+        let all: u64 = tiers.nodes().iter().map(|n| n.capacity_bytes).sum();
+        let most = if tiers.count() > 1 { top } else { all };
+        if let Some(given) = options.fast_bytes
+            && !(1..=most).contains(&given)
+        {
+            return Err(HostError::Fast { given, most });
+        }
+        let fit = fit(preset, &options.trackers, options.mover, &LINUX)?;
+        if let Some(option) = options.agent_option.filter(|_| !fit.agent()) {
+            return Err(HostError::NoAgent {
+                option,
+                policy: preset.name,
+                mover: options.mover.name(),
+            });
+        }
+        if tiers.count() > 1 || preset.needs.is_empty() {
+            return Ok(Self {
+                tiers,
+                fit,
+                limits: Vec::new(),
+                simulated_tier: false,
+            });
+        }
+        let fast = match (tiers.nodes().len(), options.fast_bytes) {
+            (0..=1, Some(fast)) => fast,
+            (0..=1, None) => return Err(HostError::OneNode),
+            _ => return Err(HostError::OneTier),
+        };
+        let line = format!(
+            "this machine has one memory node: splitting it in name into {} fast and {} slow; \
+             nothing can be moved between them, so the program runs as it would without",
+            iec(fast),
+            iec(all - fast)
+        );
+        Ok(Self {
+            tiers: split(&tiers, fast),
+            fit,
+            limits: vec![line],
+            simulated_tier: true,
+        })
+    }
+}
+
+/// What a policy that decides by hint faults gets where the kernel sees one tier and we see more.
+fn unseen_tiers(topology: &Topology, needs: Capabilities) -> Option<String> {
+    let unseen = topology.tiers.count() > 1 && topology.kernel_tiers == Some(1);
+    (unseen && needs.contains(Capabilities::HINT_FAULTS)).then(|| {
+        format!(
+            "the kernel has all memory nodes in one tier (no HMAT or CDAT), so it marks no slow page: expect no hint \
+             faults and no promotion; with a PMU, a policy that decides by samples needs none ({})",
+            Preset::names_of(Preset::samples)
+        )
+    })
+}
+
+/// One real node as two in name.
+fn split(tiers: &Tiers, fast: u64) -> Tiers {
+    let Some(node) = tiers.nodes().first() else {
+        return tiers.clone();
+    };
+    let slow = NodeInfo {
+        id: NodeId(node.id.0 + 1),
+        tier: TierId(node.tier.0 + 1),
+        capacity_bytes: node.capacity_bytes - fast,
+        cpus: Vec::new(),
+        ..node.clone()
+    };
+    Tiers::new(vec![
+        NodeInfo {
+            capacity_bytes: fast,
+            ..node.clone()
+        },
+        slow,
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use terrace_core::Pid;
+    use terrace_sys::topology::TierSource;
+
+    use super::*;
+    use crate::options::Target;
+
+    fn node(id: u16, tier: u16) -> NodeInfo {
+        NodeInfo {
+            id: NodeId(id),
+            tier: TierId(tier),
+            capacity_bytes: 1 << 30,
+            cpus: Vec::new(),
+            read_latency_ns: None,
+            write_latency_ns: None,
+            read_bandwidth_mbps: None,
+        }
+    }
+
+    fn of(policy: &str, fast_bytes: Option<u64>, nodes: Vec<NodeInfo>) -> Result<Host, HostError> {
+        let options = Options {
+            policy: policy.to_owned(),
+            fast_bytes,
+            ..Options::new(Target::Running(Pid(1)))
+        };
+        let preset = Preset::of(policy).expect("a preset");
+        Host::of(&options, preset, Tiers::new(nodes))
+    }
+
+    #[test]
+    fn a_machine_of_one_tier_is_refused_unless_it_is_split_or_nobody_looks() {
+        let (one, flat) = (vec![node(0, 0)], vec![node(0, 0), node(1, 0)]);
+        let refused = |policy, fast, nodes: &Vec<NodeInfo>| of(policy, fast, nodes.clone()).err();
+        assert_eq!(refused("nomad", None, &one), Some(HostError::OneNode));
+        assert_eq!(refused("nomad", None, &flat), Some(HostError::OneTier));
+        assert_eq!(
+            refused("nomad", Some(4096), &flat),
+            Some(HostError::OneTier)
+        );
+        assert_eq!(refused("none", None, &one), None);
+        let host = of("nomad", Some(1 << 20), one).expect("split in name");
+        let sizes: Vec<u64> = host
+            .tiers
+            .nodes()
+            .iter()
+            .map(|n| n.capacity_bytes)
+            .collect();
+        assert_eq!(sizes, [1 << 20, (1 << 30) - (1 << 20)]);
+        assert!(host.simulated_tier && host.tiers.count() == 2);
+        assert!(host.limits[0].contains("1.0 MiB fast"), "{:?}", host.limits);
+    }
+
+    #[test]
+    fn the_fast_tier_can_be_as_large_as_it_is() {
+        let two = || vec![node(0, 0), node(1, 1)];
+        let most = 1 << 30;
+        for given in [0, most + 1] {
+            let error = of("nomad", Some(given), two()).expect_err("no such size");
+            assert_eq!(error, HostError::Fast { given, most });
+        }
+        let host = of("nomad", Some(most), two()).expect("all of it");
+        assert!(host.limits.is_empty() && !host.simulated_tier);
+        assert!(of("none", Some(most + 1), vec![node(0, 0)]).is_err());
+    }
+
+    #[test]
+    fn tiers_that_the_kernel_does_not_see_are_told_of() {
+        let mut topology = Topology {
+            tiers: Tiers::new(vec![node(0, 0), node(1, 1)]),
+            source: TierSource::Distance,
+            kernel_tiers: Some(1),
+            distances: BTreeMap::new(),
+            cpu_nodes: vec![NodeId(0)],
+        };
+        let line = unseen_tiers(&topology, Capabilities::HINT_FAULTS).expect("something to tell");
+        assert!(
+            line.contains("expect no hint faults") && !line.contains('\n'),
+            "{line}"
+        );
+        assert_eq!(unseen_tiers(&topology, Capabilities::SAMPLES), None);
+        topology.kernel_tiers = Some(2);
+        assert_eq!(unseen_tiers(&topology, Capabilities::HINT_FAULTS), None);
+    }
+}

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What comes in: accesses from the trackers, reports of the movers. All of it becomes events for the
+//! engine.
+
+use std::collections::BTreeSet;
+
+use terrace_core::Nanos;
+use terrace_core::PageRef;
+use terrace_core::PageSize;
+use terrace_core::Pid;
+use terrace_mover::ordinary::Done;
+use terrace_policy::Engine;
+use terrace_policy::Event;
+use terrace_policy::ScanScope;
+use terrace_proto::Notice;
+use terrace_proto::Report;
+use terrace_sys::memory_blocks::MemoryBlocks;
+use terrace_track::HintFault;
+use terrace_track::Sample;
+use terrace_track::TrackEvent;
+use terrace_track::accessed_bits::Told;
+
+use super::LinuxMachine;
+use super::managed::Managed;
+use super::orders::End;
+use super::orders::Reporter;
+use super::samples::Batch;
+use crate::budget::Budget;
+use crate::tracking::Tracking;
+
+impl LinuxMachine {
+    /// Reads the trackers that are due. Whose processes come and go is for `processes` to say, in the order of what
+    /// is told.
+    pub fn track(
+        &mut self,
+        now: Nanos,
+        engine: &mut Engine,
+        due: impl Fn(&Tracking) -> bool,
+        mut processes: impl FnMut(TrackEvent, &mut Managed, &mut Engine),
+    ) {
+        let (managed, blocks) = (&mut self.managed, &self.blocks);
+        for (tracking, first) in self.trackers.iter_mut() {
+            if !due(tracking) {
+                continue;
+            }
+            if first {
+                let processes = |event, engine: &mut Engine| processes(event, managed, engine);
+                read(tracking, now, blocks, engine, None, processes);
+            } else {
+                read(
+                    tracking,
+                    now,
+                    blocks,
+                    engine,
+                    Some(&managed.pids),
+                    |_, _| (),
+                );
+            }
+        }
+    }
+
+    /// All that movers have to say.
+    pub fn take_reports(&mut self, now: Nanos, budget: Option<&Budget>, engine: &mut Engine) {
+        while let Some(done) = self.managed.movers.ordinary.poll() {
+            let end = End {
+                seq: done.seq,
+                outcome: done.outcome,
+                inaccessible: Nanos::ZERO,
+            };
+            self.ended(now, Reporter::Ordinary, end, budget, engine);
+            engine.observe(now, &cost_of(&done));
+        }
+        let pids: Vec<Pid> = self.managed.movers.links.keys().copied().collect();
+        for pid in pids {
+            self.take_reports_of(now, pid, budget, engine);
+        }
+    }
+
+    /// What an agent has to say.
+    fn take_reports_of(
+        &mut self,
+        now: Nanos,
+        pid: Pid,
+        budget: Option<&Budget>,
+        engine: &mut Engine,
+    ) {
+        let mut reports = Vec::new();
+        let Some(link) = self.managed.movers.links.get_mut(&pid) else {
+            return;
+        };
+        let read = link.reports_each(now, |report| reports.push(report));
+        for report in reports {
+            self.take_report(now, pid, report, budget, engine);
+        }
+        if let Err(error) = read {
+            tracing::warn!("Agent of process {pid}: {error}; going on without it");
+            self.managed.movers.forget(now, pid, engine);
+        }
+    }
+
+    fn take_report(
+        &mut self,
+        now: Nanos,
+        pid: Pid,
+        report: Report,
+        budget: Option<&Budget>,
+        engine: &mut Engine,
+    ) {
+        match report {
+            Report::Ended {
+                seq,
+                outcome,
+                inaccessible,
+                ..
+            } => {
+                let end = End {
+                    seq,
+                    outcome,
+                    inaccessible,
+                };
+                self.ended(now, Reporter::Agent(pid), end, budget, engine);
+            }
+            Report::Reclaimed { seq, shadows } => {
+                self.managed.movers.reclaimed(pid, seq, shadows, engine);
+            }
+            Report::Notice(notice) => self.take_notice(now, pid, notice, engine),
+        }
+    }
+
+    fn take_notice(&mut self, now: Nanos, pid: Pid, notice: Notice, engine: &mut Engine) {
+        match notice {
+            Notice::ShadowDropped { addr } => {
+                let page = PageRef {
+                    pid,
+                    addr,
+                    size: PageSize::Base4K,
+                };
+                engine.observe(now, &Event::ShadowLost { page });
+            }
+            Notice::Unmapped(range) => {
+                self.trackers.unmapped(pid, range);
+                if let Some(mappings) = &mut self.managed.mappings {
+                    mappings.unmapped(pid, range);
+                }
+                engine.observe(now, &Event::Unmapped { pid, range });
+            }
+            // The mapping's pages are met anew at their new place.
+            Notice::Remapped { .. } => {}
+            Notice::Faults {
+                write_protect,
+                missing,
+                writes_waited,
+            } => {
+                let stats = engine.stats_mut();
+                stats.writes_waited = stats.writes_waited.saturating_add(writes_waited.into());
+                stats.write_protect_faults =
+                    stats.write_protect_faults.saturating_add(write_protect);
+                stats.missing_faults = stats.missing_faults.saturating_add(missing.into());
+            }
+        }
+    }
+
+    fn ended(
+        &mut self,
+        now: Nanos,
+        from: Reporter,
+        end: End,
+        budget: Option<&Budget>,
+        engine: &mut Engine,
+    ) {
+        let room = &mut self.memory.cache_room;
+        let Some((page, to)) = self.managed.movers.ended(now, from, end, room, engine) else {
+            return;
+        };
+        self.trackers.moved(page, now);
+        if let Some(budget) = budget {
+            budget.moved(&self.tiers, page, to);
+        }
+    }
+}
+
+/// All that a tracker has to say; of `known` processes only where another says who there is: what it has of
+/// one that has ended since is nobody's.
+fn read(
+    tracking: &mut Tracking,
+    now: Nanos,
+    blocks: &MemoryBlocks,
+    engine: &mut Engine,
+    known: Option<&BTreeSet<Pid>>,
+    mut processes: impl FnMut(TrackEvent, &mut Engine),
+) {
+    let as_samples = tracking.samples();
+    let mut batch = Batch::default();
+    let unknown = |pid: &Pid| known.is_some_and(|known| !known.contains(pid));
+    let polled = tracking.poll(|event| match event {
+        TrackEvent::HintFault(HintFault { pid, .. })
+        | TrackEvent::Scanned { pid, .. }
+        | TrackEvent::Sample(Sample { pid, .. })
+            if unknown(&pid) => {}
+        TrackEvent::HintFault(fault) if as_samples => batch.push(&stand_in(&fault), blocks),
+        TrackEvent::HintFault(fault) => hint_fault(now, &fault, engine),
+        TrackEvent::Scanned {
+            pid, range, all, ..
+        } => {
+            let scope = if all { ScanScope::All } else { ScanScope::Slow };
+            engine.observe(now, &Event::Armed { pid, range, scope });
+        }
+        TrackEvent::Sample(sample) => batch.push(&sample, blocks),
+        TrackEvent::Forked { .. } | TrackEvent::Execed { .. } | TrackEvent::Exited { .. } => {
+            processes(event, engine);
+        }
+    });
+    if let Err(error) = polled {
+        tracing::warn!("Tracker {}: {error}", tracking.name());
+    }
+    tracking.told(|told| match told {
+        Told::Reading(reading) => engine.accessed(now, &reading.as_chunk()),
+        Told::PassOver { pid, pages, busy } => {
+            engine.observe(now, &Event::Watched { pid, pages, busy });
+        }
+    });
+    for event in batch.finish() {
+        engine.observe(now, &event);
+    }
+}
+
+/// What `move_pages` took for an order.
+fn cost_of(done: &Done) -> Event {
+    let (size, busy) = (done.page.size, done.busy);
+    let moved = done.outcome.moved();
+    let pages = if moved { size.base_pages() } else { 0 };
+    Event::Moved {
+        pages: u32::try_from(pages).unwrap_or(u32::MAX),
+        size,
+        busy,
+    }
+}
+
+fn hint_fault(now: Nanos, fault: &HintFault, engine: &mut Engine) {
+    let Some(node) = fault.node else { return };
+    let event = Event::HintFault {
+        page: fault.page(),
+        node,
+        write: fault.write,
+        idle: fault.idle(),
+    };
+    engine.observe(now, &event);
+}
+
+/// A hint fault as a sample.
+const fn stand_in(fault: &HintFault) -> Sample {
+    Sample {
+        pid: fault.pid,
+        tid: fault.tid,
+        cpu: fault.cpu,
+        addr: fault.addr,
+        phys: None,
+        node: fault.node,
+        write: fault.write,
+        time: fault.fault_time,
+    }
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Orders and their ends, with an agent that is this process.
+
+use std::path::Path;
+
+use terrace_core::Addr;
+use terrace_core::Tiers;
+use terrace_mover::agent::Terms;
+use terrace_mover::greeting::Greeting;
+use terrace_mover::greeting::Progress;
+use terrace_sys::unix_channel::Channel;
+use terrace_sys::unix_channel::Listener;
+
+use super::*;
+
+/// An agent that takes orders from this process, and answers none.
+fn agent() -> (Channel, AgentLink) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("socket");
+    let listener = Listener::bind(Path::new(&path)).expect("listening");
+    let peer = Channel::connect(&path).expect("connected");
+    let hello = terrace_proto::Hello {
+        pid: 0,
+        features: terrace_proto::features::TRANSACTIONS | terrace_proto::features::SHADOWS,
+        errno: 0,
+        arena_start: 0,
+        arena_end: 0,
+    };
+    peer.send(&hello.encode(), &[]).expect("sent");
+    let terms = Terms {
+        copy_workers: 1,
+        batch_pages: 1,
+        commit: Commit::Copy,
+        copy_threads: 1,
+        streaming: false,
+    };
+    let channel = listener.accept().expect("accepted");
+    let greeting = Greeting::new(channel, Nanos::ZERO).expect("known");
+    match greeting.advance(Nanos::ZERO, terms) {
+        Progress::Done(link) => (peer, link),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn movers() -> (Channel, Movers, Engine) {
+    let (peer, link) = agent();
+    let mut movers = Movers::new(OrdinaryMover::start().expect("a mover"));
+    movers.links.insert(link.pid(), link);
+    let tiers = Tiers::new(Vec::new());
+    let mut settings = terrace_policy::Settings::new("none", BTreeMap::new());
+    let policy = terrace_policy::with_settings("none", &tiers, &mut settings);
+    (peer, movers, Engine::new(policy.expect("a preset")))
+}
+
+fn promote(movers: &mut Movers, pid: Pid, number: u64) {
+    let page = PageRef {
+        pid,
+        addr: Addr(number << 12),
+        size: PageSize::Base4K,
+    };
+    let migration = Migration::Promote {
+        to: NodeId(0),
+        keep_shadow: true,
+    };
+    movers.migrate(page, migration);
+}
+
+#[test]
+fn an_order_is_ended_by_whom_it_was_given_to() {
+    let (_peer, mut movers, mut engine) = movers();
+    let (me, other) = (Pid(std::process::id()), Pid(1));
+    let (now, room) = (Nanos::ZERO, &mut CacheRoom::default());
+    promote(&mut movers, me, 1);
+    assert_eq!(movers.reclaim_shadows(4096), Ok(()));
+    let end = |seq| End {
+        seq,
+        outcome: Outcome::Done,
+        inaccessible: Nanos(5),
+    };
+    for from in [Reporter::Agent(other), Reporter::Ordinary] {
+        for seq in [1, 2] {
+            assert_eq!(movers.ended(now, from, end(seq), room, &mut engine), None);
+        }
+    }
+    assert_eq!((movers.in_flight(), movers.reclaims.len()), (1, 1));
+    let mine = Reporter::Agent(me);
+    assert_eq!(movers.ended(now, mine, end(9), room, &mut engine), None);
+    movers.reclaimed(other, 2, 7, &mut engine);
+    movers.reclaimed(me, 1, 7, &mut engine);
+    assert_eq!((movers.in_flight(), movers.reclaims.len()), (1, 1));
+    movers.reclaimed(me, 2, 7, &mut engine);
+    assert_eq!(engine.stats().shadows_reclaimed, 7);
+    let page = movers.ended(now, mine, end(1), room, &mut engine);
+    assert_eq!(page.map(|(page, _)| page.pid), Some(me));
+    assert_eq!((movers.in_flight(), movers.reclaims.len()), (0, 0));
+    assert_eq!(movers.open.get(&me), Some(&0));
+    assert_eq!(movers.ended(now, mine, end(1), room, &mut engine), None);
+}
+
+#[test]
+fn who_answers_nothing_has_so_many_orders_and_no_more() {
+    let (_peer, mut movers, mut engine) = movers();
+    let me = Pid(std::process::id());
+    let most = u64::try_from(ORDERS_MAX).expect("small");
+    for number in 0..2 * most {
+        promote(&mut movers, me, number);
+        let _ = movers.reclaim_shadows(4096);
+    }
+    assert_eq!(movers.reclaim_shadows(4096), Err(Refusal::Busy));
+    let by_agent = movers.outstanding.values();
+    let by_agent = by_agent.filter(|o| o.way == Way::Transaction).count();
+    assert_eq!(by_agent + movers.reclaims.len(), ORDERS_MAX);
+    movers.forget(Nanos::ZERO, me, &mut engine);
+    assert!(movers.open.is_empty() && movers.reclaims.is_empty());
+    assert_eq!(movers.reclaim_shadows(4096), Err(Refusal::Unserved));
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! All trackers of a run, each asked for what it serves.
+//!
+//! Each tells of the processes that it tracks, and who comes and goes is heard of the first alone. The kernel's
+//! own NUMA balancing is kept off where the set reads accessed bits and has no use for hint faults.
+
+use std::os::fd::BorrowedFd;
+
+use terrace_core::Nanos;
+use terrace_core::PageRef;
+use terrace_core::Pid;
+use terrace_core::Range;
+use terrace_policy::Refusal;
+use terrace_policy::ScanScope;
+use terrace_policy::Served;
+use terrace_track::TrackError;
+
+use super::Tracking;
+use crate::scanner::Quiet;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Trackers {
+    pub(super) all: Vec<Tracking>,
+    #[expect(dead_code, reason = "held until the end")]
+    pub(super) quiet: Option<Quiet>,
+}
+
+impl Trackers {
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Tracking> {
+        self.all.iter()
+    }
+
+    /// Each of them, and whether it is the one that says who comes and goes.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&mut Tracking, bool)> {
+        let all = self.all.iter_mut().enumerate();
+        all.map(|(at, one)| (one, at == 0))
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Tracks a process with all of them.
+    ///
+    /// # Errors
+    ///
+    /// The first one's that refuses; the others track it.
+    pub fn add(&mut self, pid: Pid, follow: bool) -> Result<(), TrackError> {
+        let mut done = Ok(());
+        for one in &mut self.all {
+            done = done.and(one.add(pid, follow));
+        }
+        done
+    }
+
+    /// Readable when there is much to read: of those that have such a descriptor.
+    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.all.iter().filter_map(Tracking::fd)
+    }
+
+    /// Arms pages; the largest process has so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// Where none has hint faults, or the scanner cannot be set.
+    pub fn scan(&mut self, scope: ScanScope, period: Nanos, largest: u64) -> Served {
+        let asked = self
+            .all
+            .iter_mut()
+            .map(|one| one.scan(scope, period, largest));
+        by_who_serves(asked)
+    }
+
+    /// Reads accessed bits in passes of that length.
+    ///
+    /// # Errors
+    ///
+    /// Where none does that.
+    pub fn read(&self, shortest: Nanos, pass: Nanos) -> Served {
+        by_who_serves(self.all.iter().map(|one| one.read(shortest, pass)))
+    }
+
+    /// A page was moved by us.
+    pub fn moved(&mut self, page: PageRef, now: Nanos) {
+        self.all.iter_mut().for_each(|one| one.moved(page, now));
+    }
+
+    /// A range was unmapped.
+    pub fn unmapped(&mut self, pid: Pid, range: Range) {
+        self.all.iter_mut().for_each(|one| one.unmapped(pid, range));
+    }
+
+    /// As [`Tracking::resized`].
+    pub fn resized(&mut self, largest: u64) {
+        self.all.iter_mut().for_each(|one| one.resized(largest));
+    }
+
+    /// Stops looking, or goes on.
+    pub fn pause(&mut self, paused: bool) {
+        self.all.iter_mut().for_each(|one| one.pause(paused));
+    }
+}
+
+/// The word of the first that serves it at all.
+fn by_who_serves(mut asked: impl Iterator<Item = Served>) -> Served {
+    let unserved = Err(Refusal::Unserved);
+    asked.find(|one| *one != unserved).unwrap_or(unserved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_serves_it_answers_and_else_nobody_does() {
+        let unserved = Err(Refusal::Unserved);
+        let denied = Err(Refusal::Denied);
+        let of = |all: &[Served]| by_who_serves(all.iter().copied());
+        assert_eq!(of(&[]), unserved);
+        assert_eq!(of(&[unserved, unserved]), unserved);
+        assert_eq!(of(&[unserved, Ok(())]), Ok(()));
+        assert_eq!(of(&[unserved, denied, Ok(())]), denied);
+    }
+}

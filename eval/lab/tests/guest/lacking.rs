@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Crashes and missing permissions: the program goes on, and the user is told.
+
+use crate::SMALL;
+use crate::machine::guest;
+use crate::machine::guest_with;
+use crate::number;
+
+#[test]
+#[ignore = "boots the emulated machine"]
+fn a_killed_supervisor_leaves_the_program_alone_and_the_doctor_restores() {
+    let out = guest(&format!(
+        "echo 1 > /proc/sys/kernel/numa_balancing
+         terrace run --policy nomad --mover move-pages -- {SMALL} --seconds 16s > /tmp/out & sup=$!
+         sleep 8; kill -KILL $(pgrep -x terrace)
+         wait $sup
+         echo \"balancing $(cat /proc/sys/kernel/numa_balancing)\"
+         terrace doctor | grep '^changed'
+         terrace doctor --restore
+         echo \"balancing $(cat /proc/sys/kernel/numa_balancing)\"
+         while pgrep -x terrace-bench > /dev/null; do sleep 0.2; done
+         cat /tmp/out | tail -1"
+    ))
+    .good();
+    assert!(
+        out.contains("changed  kernel settings left by a supervisor that crashed"),
+        "{out}"
+    );
+    assert!(out.trim_end().contains("balancing 1"), "{out}");
+    assert!(
+        out.contains("\"wrong\":[]"),
+        "the program did not finish well: {out}"
+    );
+}
+
+#[test]
+#[ignore = "boots the emulated machine"]
+fn without_userfaultfd_pages_go_by_move_pages_and_the_user_is_told() {
+    // The device does not come back.
+    let script = format!(
+        "rm -f /dev/userfaultfd; echo 0 > /proc/sys/vm/unprivileged_userfaultfd
+         terrace run --policy nomad --stats=/tmp/s -- setpriv --bounding-set -sys_ptrace --inh-caps -sys_ptrace \
+           --reuid 65534 --clear-groups {SMALL} --seconds 12s > /tmp/out || exit 1
+         cat /tmp/s"
+    );
+    let out = guest_with(&["--delays", "off"], &script).good();
+    assert!(
+        out.contains("no transactions, move_pages instead: Operation not permitted"),
+        "{out}"
+    );
+    assert!(number(&out, "ordinary_moves") > 500, "{out}");
+}
+
+#[test]
+#[ignore = "boots the emulated machine"]
+fn without_permission_the_program_runs_and_the_user_is_told() {
+    let out = guest(
+        "chmod 1777 /tmp; setpriv --reuid 65534 --regid 65534 --clear-groups \
+           terrace run --stats -- sh -c 'echo ran; exit 3'; echo code $?",
+    );
+    assert!(out.out.contains("ran\ncode 3"), "{} {}", out.out, out.err);
+    assert!(
+        out.err
+            .contains("no accessed bits, nothing will be promoted"),
+        "{}",
+        out.err
+    );
+}

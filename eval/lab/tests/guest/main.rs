@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Terrace in the emulated two-tier machine, end to end: the stress of the transactions, real programs, crashes,
+//! missing permissions. All are ignored unless asked for (`scripts/test` does) and need the release binaries beside
+//! `terrace-lab`; they run one at a time, most of them in one machine ([`machine`]).
+//!
+//! `TERRACE_STRESS_SECONDS` sets how long each stress runs.
+
+mod both;
+mod kernel;
+mod lacking;
+mod machine;
+mod programs;
+mod runs;
+mod samples;
+mod stress;
+
+/// A small program whose memory starts on the slow node.
+const SMALL: &str = "terrace-bench nomad-small-read --fast-free 60M --place slow";
+
+/// The number behind `"name":` in JSON that is known to hold it once.
+fn number(json: &str, name: &str) -> u64 {
+    let at = json
+        .find(&format!("\"{name}\":"))
+        .unwrap_or_else(|| panic!("no {name} in {json}"));
+    let digits: String = json[at..]
+        .chars()
+        .skip_while(|c| !c.is_ascii_digit())
+        .take_while(char::is_ascii_digit)
+        .collect();
+    digits.parse().expect("digits")
+}
+
+/// The number behind a word, at the start of a line or after others.
+fn behind(text: &str, word: &str) -> u64 {
+    let mut words = text
+        .split_whitespace()
+        .skip_while(|w| w.trim_end_matches(':') != word);
+    let number = words.nth(1).and_then(|n| n.parse().ok());
+    number.unwrap_or_else(|| panic!("no {word} in {text}"))
+}

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `terrace run` and `attach`: what is promoted, and that everything is put back.
+
+use crate::SMALL;
+use crate::behind;
+use crate::machine::guest;
+use crate::machine::slowed;
+use crate::number;
+
+#[test]
+#[ignore = "boots the emulated machine"]
+fn a_run_promotes_and_puts_everything_back() {
+    let out = guest(&format!(
+        "echo 1 > /proc/sys/kernel/numa_balancing
+         cat /sys/kernel/debug/sched/numa_balancing/* > /tmp/before
+         terrace run --policy nomad --stats=/tmp/s -- {SMALL} --seconds 16s > /tmp/out & sup=$!
+         until grep -q ready /tmp/out; do sleep 0.2; done
+         sleep 11; terrace pause; sleep 1.5; terrace status --json > /tmp/paused; wait $sup || exit 1
+         cat /sys/kernel/debug/sched/numa_balancing/* | cmp - /tmp/before || exit 2
+         [ $(cat /proc/sys/kernel/numa_balancing) = 1 ] || exit 3
+         [ -z \"$(ls /run/terrace | grep -v '^settings')\" ] || exit 4
+         cat /tmp/paused; echo; echo ====; cat /tmp/s"
+    ))
+    .good();
+    let (paused, end) = out.split_once("====").expect("both were written");
+    assert!(number(paused, "promoted_pages") > 500, "{out}");
+    // Only pages that keep a shadow move by transactions: the first 32, and some of the others.
+    assert!(number(paused, "tpm_committed") > 30, "{out}");
+    // The books: some time after the last order each has been answered, and not by its process's end.
+    assert_eq!(number(paused, "ordered"), ended(paused), "{out}");
+    assert_eq!(number(paused, "unanswered"), 0, "{out}");
+    // Nor does a run that ends with nothing under way find anything that was left.
+    assert_eq!(number(end, "ordered"), number(paused, "ordered"), "{out}");
+    assert_eq!(number(end, "unanswered"), 0, "{out}");
+}
+
+/// Orders that have ended, one way or another.
+fn ended(stats: &str) -> u64 {
+    [
+        "promoted_pages",
+        "demoted_pages",
+        "tpm_aborted",
+        "refused_busy",
+        "refused_no_memory",
+        "lost",
+    ]
+    .iter()
+    .map(|name| number(stats, name))
+    .sum()
+}
+
+/// Each finds what to promote by its own tracker, whoever was first; the settings go back with the last, whichever
+/// that is and however the other ended.
+#[test]
+#[ignore = "boots the emulated machine"]
+fn several_runs_at_once_each_promote_and_the_last_puts_everything_back() {
+    let out = slowed(
+        "echo 1 > /proc/sys/kernel/numa_balancing
+         now() { cat /sys/kernel/debug/sched/numa_balancing/* /proc/sys/kernel/numa_balancing /proc/sys/kernel/numa_balancing_promote*; }
+         now > /tmp/before
+         run() { exec terrace run --policy $1 --stats=/tmp/$2 -- terrace-bench nomad-small-read --place slow --seconds $3 > /tmp/out-$2; }
+         for pair in 'nomad 10s 16s' 'nomad 16s 10s' 'adaptive 10s 14s'; do
+           set -- $pair
+           (run $1 a $2) & a=$!
+           (run $1 b $3) & b=$!
+           wait $a && wait $b || exit 1
+           now | cmp - /tmp/before || exit 2
+           for one in a b; do echo $1 $one $(grep -E '\"(promoted_pages|limits)\"' /tmp/$one); done
+         done
+         (run nomad a 30s) & a=$!
+         (run nomad b 14s) & b=$!
+         sleep 6; kill -KILL $a; wait $b || exit 3
+         now | cmp - /tmp/before || exit 4
+         [ -e /run/terrace/settings ] && exit 5
+         echo left $(grep promoted_pages /tmp/b)",
+    )
+    .good();
+    println!("{out}");
+    let promoted: Vec<u64> = out
+        .lines()
+        .filter(|line| line.contains("promoted_pages"))
+        .map(|line| number(line, "promoted_pages"))
+        .collect();
+    assert_eq!(promoted.len(), 7, "{out}");
+    assert!(promoted.iter().all(|pages| *pages > 500), "{out}");
+    assert_eq!(out.matches("\"limits\": []").count(), 6, "{out}");
+}
+
+/// Forks twice, as servers do; what is left has 32 MiB on the slow node and uses them.
+const FORKED_SERVER: &str = "import ctypes, mmap, os, time
+policy = lambda *args: ctypes.CDLL(None).syscall(238, *args)
+if os.fork(): os._exit(7)
+os.setsid()
+if os.fork(): os._exit(0)
+policy(1, ctypes.byref(ctypes.c_ulong(2)), 64)
+memory = mmap.mmap(-1, 32 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory[:] = bytes(32 << 20)
+policy(0, None, 0)
+end = time.time() + 14
+while time.time() < end:
+    for at in range(0, len(memory), 4096): memory[at] = 1
+";
+
+/// The first process ends at once, and its code is the run's; what went into the background is managed.
+#[test]
+#[ignore = "boots the emulated machine"]
+fn programs_in_the_background_are_managed() {
+    let out = slowed(&format!(
+        "cat > /tmp/server.py <<'END'\n{FORKED_SERVER}END
+         terrace run --stats=/tmp/a -- sh -c 'setsid {SMALL} --seconds 14s > /tmp/out & exit 7'
+         [ $? = 7 ] || exit 1
+         tail -1 /tmp/out | grep -q '\"wrong\":\\[\\]' || exit 2
+         terrace run --policy nomad --stats=/tmp/b -- /usr/bin/python3 /tmp/server.py
+         [ $? = 7 ] || exit 3
+         grep promoted_bytes /tmp/a; grep promoted_bytes /tmp/b; grep -h limits /tmp/a /tmp/b"
+    ))
+    .good();
+    println!("{out}");
+    let promoted: Vec<&str> = out.lines().filter(|l| l.contains("promoted")).collect();
+    assert_eq!(promoted.len(), 2, "{out}");
+    for line in promoted {
+        assert!(number(line, "promoted_bytes") > 16 << 20, "{out}");
+    }
+}
+
+/// A server that has been up for a day: its fast node is full of page cache.
+#[test]
+#[ignore = "boots the emulated machine"]
+fn page_cache_on_the_fast_node_is_room() {
+    let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a file");
+    file.as_file().set_len(160 << 20).expect("room");
+    let out = slowed(&format!(
+        "cat {} > /dev/null; cat /sys/devices/system/node/node0/meminfo
+         echo 1 > /sys/kernel/mm/numa/demotion_enabled
+         terrace run --paused --stats=/tmp/s -- {SMALL} --seconds 12s > /tmp/out & sup=$!
+         until grep -q ready /tmp/out; do sleep 0.1; done; terrace resume
+         wait $sup || exit 1
+         cat /proc/vmstat /tmp/s",
+        file.path().display()
+    ))
+    .good();
+    let (free, cache) = (behind(&out, "MemFree"), behind(&out, "Inactive(file)"));
+    assert!(
+        free < 20 << 10 && cache > 60 << 10,
+        "not full of cache: {out}"
+    );
+    let promoted = number(&out, "promoted_pages");
+    assert!(promoted > 500, "{out}");
+    // The kernel makes room of page cache, not of programs' pages, though it may demote.
+    assert!(behind(&out, "pgsteal_anon") * 20 < promoted, "{out}");
+}
+
+#[test]
+#[ignore = "boots the emulated machine"]
+fn children_are_followed_unless_told_otherwise() {
+    let run = |option: &str| {
+        format!(
+            "terrace run {option} --paused --stats=/tmp/s -- sh -c '{SMALL} --seconds 12s; true' > /tmp/out & sup=$!
+             until grep -q ready /tmp/out; do sleep 0.1; done; terrace resume
+             wait $sup; cat /tmp/s;"
+        )
+    };
+    let out = slowed(&format!(
+        "{} echo; echo ====; {}",
+        run(""),
+        run("--no-follow")
+    ))
+    .good();
+    let (followed, alone) = out.split_once("====").expect("both ran");
+    // By default the kernel moves the pages, from outside: nothing is in the program's process.
+    assert!(number(followed, "promoted_pages") > 500, "{out}");
+    assert!(number(followed, "ordinary_moves") > 500, "{out}");
+    assert_eq!(number(followed, "tpm_committed"), 0, "{out}");
+    assert_eq!(number(alone, "promoted_pages"), 0, "{out}");
+}
+
+#[test]
+#[ignore = "boots the emulated machine"]
+fn attach_promotes_a_running_program_by_move_pages() {
+    let out = slowed(&format!(
+        "{SMALL} --seconds 20s > /tmp/out & bench=$!
+         until grep -q ready /tmp/out; do sleep 0.1; done
+         timeout 12 terrace attach --stats=/tmp/s $bench & attached=$!
+         sleep 9; terrace why $bench; wait $attached
+         wait $bench || exit 1
+         cat /tmp/s"
+    ))
+    .good();
+    assert!(
+        out.contains("an access saves") && out.contains(" fast, "),
+        "why: {out}"
+    );
+    assert!(number(&out, "ordinary_moves") > 500, "{out}");
+    assert_eq!(number(&out, "tpm_committed"), 0, "{out}");
+}
+
+/// A program that starts threads, forks and touches new memory takes as long by default as alone, and not
+/// much longer with the agent.
+#[test]
+#[ignore = "boots the emulated machine"]
+fn what_programs_do_all_the_time_costs_little() {
+    // On a host that others use a measurement can be spoilt, and three hardly all in the same way.
+    let measured = |options: &str, most: f64| {
+        format!(
+            "for attempt in 1 2 3; do
+               terrace-stress toll --json --turns 24 --milliseconds 20 -- terrace run {options} --stats=/tmp/s -- > /tmp/toll || exit 1
+               cat /tmp/toll
+               python3 -c 'import json; exit(max(w[\"ratio\"] for w in json.load(open(\"/tmp/toll\")).values()) > {most})' && break
+             done; cat /tmp/s; echo; echo ====;"
+        )
+    };
+    let agent = measured("--policy nomad", 1.5);
+    let out = slowed(&format!("{} {agent}", measured("", 1.15))).good();
+    println!("{out}");
+    let parts: Vec<&str> = out.split("====").collect();
+    // Both were at work meanwhile.
+    assert!(number(parts[0], "cleared") > 10_000, "{out}");
+    assert!(number(parts[1], "agents") > 0, "{out}");
+    for (part, most) in parts.iter().zip([1.15, 1.5]) {
+        let last = part.lines().rfind(|line| line.starts_with("{\"fork"));
+        let tolls: serde_json::Value =
+            serde_json::from_str(last.expect("an attempt")).expect("JSON");
+        for (work, toll) in tolls.as_object().expect("by work") {
+            let ratio = toll["ratio"].as_f64();
+            assert!(ratio.is_some_and(|ratio| ratio <= most), "{work}: {out}");
+        }
+    }
+}

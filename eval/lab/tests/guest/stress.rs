@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The stress of the transactions: no word is lost.
+
+use crate::machine::guest;
+
+/// Each for so many seconds, or as many as `TERRACE_STRESS_SECONDS` says.
+fn stress(runs: &[(u32, &str)]) {
+    let asked = std::env::var("TERRACE_STRESS_SECONDS");
+    for (seconds, options) in runs {
+        let seconds = asked.clone().unwrap_or_else(|_| seconds.to_string());
+        let run = format!("terrace-stress words --json --seconds {seconds} {options}");
+        println!("{options}: {}", guest(&run).good());
+    }
+}
+
+const CHAOS: &str = "--chaos fork,munmap,mremap,dontneed,mprotect,rw";
+
+#[test]
+#[ignore = "boots the emulated machine"]
+fn no_word_is_lost_in_4k_pages() {
+    // The second is how `terrace run` commits base pages by default.
+    stress(&[(60, "--page-size 4k"), (10, "--page-size 4k --commit copy")]);
+}
+
+#[test]
+#[ignore = "boots the emulated machine"]
+fn no_word_is_lost_in_2m_pages() {
+    // 48 MiB: the fast node has some 110 MiB, and the agent's frames need room as well.
+    let huge = "--page-size 2m --pages 12";
+    stress(&[(60, huge), (10, &format!("{huge} {CHAOS}"))]);
+}
+
+#[test]
+#[ignore = "boots the emulated machine"]
+fn no_word_is_lost_while_the_program_changes_its_mappings() {
+    stress(&[
+        (20, &format!("--page-size 4k {CHAOS}")),
+        (10, &format!("--page-size 4k --commit copy {CHAOS}")),
+    ]);
+}
+
+#[test]
+#[ignore = "boots the emulated machine"]
+fn no_word_is_lost_when_the_supervisor_is_killed() {
+    stress(&[(10, "--page-size 4k --kill-supervisor")]);
+}

@@ -1,0 +1,2 @@
+HOLD_go=20
+go() { "$@" "$inputs/churn-go" "$turn" "$built"; }

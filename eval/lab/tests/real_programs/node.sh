@@ -1,0 +1,2 @@
+HOLD_node=20
+node() { "$@" node --max-old-space-size=96 "$inputs/churn.js" "$turn" "$built"; }

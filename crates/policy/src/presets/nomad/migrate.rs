@@ -27,23 +27,30 @@ pub(super) struct Flight {
 }
 
 impl Nomad {
-    /// `kpromote`: a transaction for each pending page, the first first. One that finds no room waits, and all behind it.
+    /// `kpromote`, one for each node that pages come from: a transaction for each that is pending, the first first.
+    /// One that finds no room waits, and all of its node behind it.
     pub(super) fn promote_pending(&mut self) {
+        for node in self.mpq.nodes() {
+            self.promote_from(node);
+        }
+    }
+
+    fn promote_from(&mut self, queue: NodeId) {
         while self.inflight.len() < self.params.inflight_pages {
-            let Some(first) = self.mpq.first() else {
+            let Some(first) = self.mpq.first(queue) else {
                 return;
             };
             let page = first.page;
             let on = self.pending_on(page);
             let to = on.and_then(|(from, ..)| self.roomiest(self.tiers.above(from).map(|n| n.id)));
             let (Some((from, key, index)), Some(to)) = (on, to) else {
-                self.mpq.pop();
+                self.mpq.pop(queue);
                 continue;
             };
             if self.memory.room(to) < page.size.bytes() {
                 return;
             }
-            self.mpq.pop();
+            self.mpq.pop(queue);
             if let Some(chunk) = self.pages.get_mut(key) {
                 chunk.pending.clear(index);
             }
@@ -198,21 +205,21 @@ impl Nomad {
             Verdict::Dirtied | Verdict::Busy | Verdict::NoMemory => {
                 self.list(flight.from, key, index, List::Inactive);
                 if up {
-                    self.again(key, index, flight.tries);
+                    self.again(flight, key, index);
                 }
             }
         }
     }
 
     /// An aborted transaction waits for its turn again; after too many the page must fault anew.
-    fn again(&mut self, key: Key, index: usize, tries: u8) {
-        if tries >= self.params.max_retries {
+    fn again(&mut self, flight: Flight, key: Key, index: usize) {
+        if flight.tries >= self.params.max_retries {
             self.counters.given_up += 1;
             return;
         }
         if let Some(chunk) = self.pages.get_mut(key) {
             let page = super::pages::page_of(key, index, chunk.size());
-            if self.mpq.push(page, tries + 1) {
+            if self.mpq.push(flight.from, page, flight.tries + 1) {
                 chunk.pending.set(index);
             }
         }

@@ -59,7 +59,8 @@ impl Nomad {
         for page in hot {
             chunk.candidate.clear(page);
             self.counters.referenced_twice += 1;
-            if self.mpq.push(page_of(key, page, chunk.size()), 0) {
+            let from = chunk.node(page).unwrap_or_default();
+            if self.mpq.push(from, page_of(key, page, chunk.size()), 0) {
                 chunk.pending.set(page);
             }
         }

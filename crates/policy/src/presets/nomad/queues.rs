@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::collections::VecDeque;
 
 use terrace_core::Nanos;
+use terrace_core::NodeId;
 use terrace_core::PageBits;
 use terrace_core::PageRef;
 
@@ -104,10 +105,12 @@ pub(super) struct Waiting {
     pub(super) tries: u8,
 }
 
-/// Migration pending queue: first in, first out.
+/// Migration pending queue: first in, first out, one for each node that pages come from, as each has its own
+/// daemons; where one finds no room the others go on.
 #[derive(Debug)]
 pub(super) struct Mpq {
-    queue: VecDeque<Waiting>,
+    queues: BTreeMap<NodeId, VecDeque<Waiting>>,
+    len: usize,
     capacity: usize,
     /// Turned away.
     pub(super) dropped: u64,
@@ -116,35 +119,45 @@ pub(super) struct Mpq {
 impl Mpq {
     pub(super) fn new(bytes: usize) -> Self {
         Self {
-            queue: VecDeque::new(),
+            queues: BTreeMap::new(),
+            len: 0,
             capacity: (bytes / size_of::<Waiting>()).max(1),
             dropped: 0,
         }
     }
 
-    /// Adds a page at the end; false where there is no room.
-    pub(super) fn push(&mut self, page: PageRef, tries: u8) -> bool {
-        let room = self.queue.len() < self.capacity;
+    /// Adds a page at the end of its node's; false where there is no room.
+    pub(super) fn push(&mut self, from: NodeId, page: PageRef, tries: u8) -> bool {
+        let room = self.len < self.capacity;
         if room {
-            self.queue.push_back(Waiting { page, tries });
+            self.len += 1;
+            let queue = self.queues.entry(from).or_default();
+            queue.push_back(Waiting { page, tries });
         } else {
             self.dropped += 1;
         }
         room
     }
 
-    /// The page that has waited longest.
-    pub(super) fn first(&self) -> Option<Waiting> {
-        self.queue.front().copied()
+    /// The nodes whose pages wait, by number.
+    pub(super) fn nodes(&self) -> Vec<NodeId> {
+        let waiting = self.queues.iter().filter(|(_, queue)| !queue.is_empty());
+        waiting.map(|(node, _)| *node).collect()
+    }
+
+    /// The page of a node that has waited longest.
+    pub(super) fn first(&self, from: NodeId) -> Option<Waiting> {
+        self.queues.get(&from)?.front().copied()
     }
 
     /// Takes it.
-    pub(super) fn pop(&mut self) {
-        self.queue.pop_front();
+    pub(super) fn pop(&mut self, from: NodeId) {
+        let taken = self.queues.get_mut(&from).and_then(VecDeque::pop_front);
+        self.len -= usize::from(taken.is_some());
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.queue.len()
+    pub(super) const fn len(&self) -> usize {
+        self.len
     }
 }
 
@@ -205,8 +218,14 @@ mod tests {
             size: PageSize::Base4K,
         };
         let mut mpq = Mpq::new(2 * size_of::<Waiting>());
-        let came: Vec<bool> = (0..3).map(|n| mpq.push(page(n), 0)).collect();
+        let from = |n: u64| NodeId(1 + u16::from(n > 0));
+        let came: Vec<bool> = (0..3).map(|n| mpq.push(from(n), page(n), 0)).collect();
         assert_eq!((came, mpq.dropped), (vec![true, true, false], 1));
-        assert_eq!(mpq.first().map(|waiting| waiting.page), Some(page(0)));
+        assert_eq!(mpq.nodes(), [NodeId(1), NodeId(2)]);
+        let first = |mpq: &Mpq, node| mpq.first(NodeId(node)).map(|waiting| waiting.page);
+        assert_eq!(first(&mpq, 2), Some(page(1)));
+        mpq.pop(NodeId(1));
+        mpq.pop(NodeId(1));
+        assert_eq!((first(&mpq, 1), mpq.len()), (None, 1));
     }
 }

@@ -56,9 +56,9 @@ fn same_as_plain(options: &[&str], mode: &str, programs: &[&str]) -> String {
     out
 }
 
-/// How many pages of a program were promoted, by its line.
+/// How many pages of a program were promoted, by its last line.
 fn promoted(out: &str, program: &str) -> u64 {
-    let line = out.split(&format!("same {program} ")).nth(1);
+    let line = out.rsplit(&format!("same {program} ")).next();
     behind(line.unwrap_or_default(), "promoted")
 }
 

@@ -6,6 +6,8 @@
 mod machine;
 #[path = "hemem/reference.rs"]
 mod reference;
+#[path = "hemem/scans.rs"]
+mod scans;
 
 use machine::FAST;
 use machine::Machine;

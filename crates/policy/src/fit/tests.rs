@@ -27,6 +27,12 @@ const TABLE: [(&str, &[&str], &[&str], bool); 4] = [
         &["pmu", "emulated-pmu", "hint-faults"],
         true,
     ),
+    (
+        "hemem-page-table",
+        &["accessed-bits"],
+        &["accessed-bits"],
+        true,
+    ),
     ("adaptive", &["accessed-bits"], &["accessed-bits"], false),
 ];
 

@@ -9,7 +9,9 @@
 //! `docs/papers/hemem.md` lists each decision. What this does not do: sample (a tracker's), allocate
 //! (the kernel's first touch does, fast memory first), copy (a mover's).
 //!
-//! * [`params`]; `classify` (counts, cooling), `table` (8 bytes a page), `lists`, `regions` (what is
+//! With page-table scans in place of samples it is a preset of its own ([`PAGE_TABLE`], 5.1).
+//!
+//! * [`params`]; `page_table` (scans), `classify` (counts, cooling), `table` (8 bytes a page), `lists`, `regions` (what is
 //!   managed), `pool` (free memory, the rate limit), `migrate` (what is ordered); this file ties them
 //!   together.
 
@@ -17,6 +19,7 @@ mod classify;
 mod figures;
 mod lists;
 mod migrate;
+mod page_table;
 pub mod params;
 mod pool;
 mod regions;
@@ -26,6 +29,7 @@ use std::collections::BTreeSet;
 use std::collections::VecDeque;
 
 use terrace_core::Addr;
+use terrace_core::ChunkReading;
 use terrace_core::Measurement;
 use terrace_core::Nanos;
 use terrace_core::NodeId;
@@ -44,6 +48,7 @@ use crate::preset::Colour;
 use classify::Seat;
 use figures::Figures;
 use lists::List;
+pub use page_table::PAGE_TABLE;
 pub use params::Params;
 use pool::Limit;
 use pool::Pool;
@@ -99,7 +104,9 @@ const EVERYTHING: Range = Range {
 };
 
 /// HeMem: hot and cold lists by samples of a PMU.
-pub static PRESET: Preset = Preset {
+pub static PRESET: Preset = SAMPLED;
+
+const SAMPLED: Preset = Preset {
     name: "hemem",
     title: "hot and cold lists by samples of loads and stores",
     paper: Some("HeMem, SOSP '21"),
@@ -164,7 +171,10 @@ impl Hemem {
             orphans: BTreeSet::new(),
             inventory: migrate::Inventory::new(params.inventory_interval),
             deadline: Nanos::ZERO,
-            actions: VecDeque::new(),
+            actions: VecDeque::from_iter(params.scan_interval.map(|pass| Action::ReadAccessed {
+                shortest: pass,
+                pass,
+            })),
             counters: Counters::default(),
             params,
         }
@@ -373,12 +383,17 @@ impl Hemem {
 
 impl Policy for Hemem {
     fn name(&self) -> &'static str {
-        "hemem"
+        if self.params.scan_interval.is_some() {
+            PAGE_TABLE.name
+        } else {
+            PRESET.name
+        }
     }
 
     fn machine_options(&self) -> MachineOptions {
         MachineOptions {
-            sample_period: Some(self.params.sample_period),
+            sample_period: Some(self.params.sample_period)
+                .filter(|_| self.params.scan_interval.is_none()),
             copy_threads: Some(self.params.copy_threads),
             ..MachineOptions::default()
         }
@@ -416,6 +431,10 @@ impl Policy for Hemem {
             | Event::Refused { .. }
             | Event::ShadowLost { .. } => {}
         }
+    }
+
+    fn accessed(&mut self, _now: Nanos, reading: &ChunkReading<'_>) {
+        self.scanned(reading);
     }
 
     fn tick(&mut self, now: Nanos) {

@@ -57,17 +57,22 @@ pub struct Params {
     /// Shortest time between two inventories of the fast tier; doubles up to 16 times that while they
     /// bring nothing new.
     pub inventory_interval: Nanos,
+    /// Time from one page-table scan to the next, where those stand in for samples: the published code sleeps 10 ms
+    /// between two. None: samples.
+    pub scan_interval: Option<Nanos>,
 }
 
-/// What each does.
-pub(super) const HELP: &[(&str, &str)] = &[
+/// As the published code.
+const SCAN_INTERVAL: Nanos = Nanos::from_millis(10);
+
+/// A parameter and what it does.
+type Help = (&'static str, &'static str);
+
+/// Of both presets.
+const COMMON: [Help; 13] = [
     (
         "hot_read_threshold",
         "Sampled loads that make a page hot (3.1).",
-    ),
-    (
-        "hot_write_threshold",
-        "Sampled stores that make a page hot and write-heavy (3.1).",
     ),
     (
         "cooling_threshold",
@@ -87,7 +92,6 @@ pub(super) const HELP: &[(&str, &str)] = &[
         "Smaller mappings stay in the fast tier (3.3).",
     ),
     ("page_size", "What counts as a page (3.1)."),
-    ("sample_period", "Accesses for one sample (3.1)."),
     ("copy_threads", "Threads that copy a page (3.2)."),
     (
         "migrate",
@@ -103,11 +107,46 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ),
     ("inflight_pages", "Migrations under way at most."),
     ("inflight_bytes", "Bytes of migrations under way at most."),
-    (
-        "inventory_interval",
-        "Shortest time between two inventories of the fast tier.",
-    ),
 ];
+
+/// What each does.
+pub(super) const HELP: &[Help] = &concat::<13, 3, 16>(
+    COMMON,
+    [
+        (
+            "hot_write_threshold",
+            "Sampled stores that make a page hot and write-heavy (3.1).",
+        ),
+        ("sample_period", "Accesses for one sample (3.1)."),
+        (
+            "inventory_interval",
+            "Shortest time between two inventories of the fast tier.",
+        ),
+    ],
+);
+
+/// Likewise, with page-table scans.
+pub(super) const PAGE_TABLE_HELP: &[Help] = &concat::<13, 1, 14>(
+    COMMON,
+    [(
+        "scan_interval",
+        "Time from one page-table scan to the next (published code: 10 ms).",
+    )],
+);
+
+const fn concat<const A: usize, const B: usize, const ALL: usize>(
+    first: [Help; A],
+    second: [Help; B],
+) -> [Help; ALL] {
+    assert!(A + B == ALL, "as long as both together");
+    let mut all = [("", ""); ALL];
+    let mut at = 0;
+    while at < ALL {
+        all[at] = if at < A { first[at] } else { second[at - A] };
+        at += 1;
+    }
+    all
+}
 
 /// A tick and the bytes a second are the machine's; what counts accesses, pages or shares is not.
 #[expect(clippy::cast_precision_loss, reason = "a rate far below 2^53")]
@@ -118,6 +157,12 @@ pub(super) fn dilated(by: f64) -> Vec<(&'static str, String)> {
         ("policy_interval", settings::dilated(d.policy_interval, by)),
         ("max_migration_rate", format!("{rate:.0}")),
     ]
+}
+
+/// Scans follow the ticks.
+pub(super) fn page_table_dilated(by: f64) -> Vec<(&'static str, String)> {
+    let scans = ("scan_interval", settings::dilated(SCAN_INTERVAL, by));
+    dilated(by).into_iter().chain([scans]).collect()
 }
 
 impl Default for Params {
@@ -139,6 +184,7 @@ impl Default for Params {
             inflight_pages: 4_096,
             inflight_bytes: 128 << 20,
             inventory_interval: Nanos::from_millis(1_000),
+            scan_interval: None,
         }
     }
 }
@@ -150,6 +196,35 @@ impl Params {
     ///
     /// Where a value cannot be.
     pub fn read(settings: &mut Settings) -> Result<Self, SettingError> {
+        let d = Self::read_common(settings)?;
+        Ok(Self {
+            hot_write_threshold: settings.number(
+                "hot_write_threshold",
+                d.hot_write_threshold,
+                1..=COUNT_MAX,
+            )?,
+            sample_period: settings.number("sample_period", d.sample_period, 1..=1 << 40)?,
+            inventory_interval: settings.time("inventory_interval", d.inventory_interval)?,
+            ..d
+        })
+    }
+
+    /// Likewise, with page-table scans in place of samples: a bit does not tell loads from stores, and readings tell
+    /// where pages are.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read`].
+    pub fn read_page_table(settings: &mut Settings) -> Result<Self, SettingError> {
+        let d = Self::read_common(settings)?;
+        let interval = settings.time("scan_interval", SCAN_INTERVAL)?;
+        Ok(Self {
+            scan_interval: Some(interval.max(Nanos(1_000_000))),
+            ..d
+        })
+    }
+
+    fn read_common(settings: &mut Settings) -> Result<Self, SettingError> {
         let d = Self::default();
         let bytes = |text: &str| parse_bytes(text).ok().map(Some);
         let size = "a size such as 512MiB";
@@ -158,11 +233,6 @@ impl Params {
             hot_read_threshold: settings.number(
                 "hot_read_threshold",
                 d.hot_read_threshold,
-                1..=COUNT_MAX,
-            )?,
-            hot_write_threshold: settings.number(
-                "hot_write_threshold",
-                d.hot_write_threshold,
                 1..=COUNT_MAX,
             )?,
             cooling_threshold: settings.number(
@@ -191,7 +261,6 @@ impl Params {
                     _ => None,
                 },
             )?,
-            sample_period: settings.number("sample_period", d.sample_period, 1..=1 << 40)?,
             copy_threads: settings.number("copy_threads", d.copy_threads, 1..=64)?,
             migrate: settings.switch("migrate", d.migrate)?,
             swap_ratio: settings.number("swap_ratio", d.swap_ratio, 0..=COUNT_MAX)?,
@@ -202,7 +271,7 @@ impl Params {
                 d.inflight_bytes,
                 1 << 21..=1 << 40,
             )?,
-            inventory_interval: settings.time("inventory_interval", d.inventory_interval)?,
+            ..d
         })
     }
 

@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Parts that policies share, each once.
 //!
-//! * [`two_lists`]: a node's active and inactive lists, made from accessed bits.
+//! * [`pages`]: what is kept of pages, by 2 MiB; [`free_memory`]: the nodes' between its samples.
+//! * [`two_lists`]: a node's active and inactive lists, made from accessed bits; [`residents`]: pages and lists together.
 
+pub mod free_memory;
+pub mod pages;
+pub mod residents;
 pub mod two_lists;
 
+pub use free_memory::FreeMemory;
+pub use pages::Pages;
+pub use residents::Residents;
 pub use two_lists::TwoLists;

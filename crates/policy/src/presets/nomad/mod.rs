@@ -160,6 +160,7 @@ impl Policy for Nomad {
                 page,
                 migration,
                 verdict,
+                ..
             } => self.ended(now, page, migration, verdict),
             Event::ShadowLost { page } => {
                 if let Some((_, chunk, index)) = self.residents.pages.find(page) {

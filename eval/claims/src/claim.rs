@@ -11,11 +11,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::path::PathBuf;
 
+use serde::Deserialize;
 use serde::Serialize;
 use terrace_sim::Mover;
 use terrace_sim::TrackerKind;
 use thiserror::Error;
+use toml::de::DeTable;
+use toml::de::Deserializer;
 
+use crate::family;
 use crate::raw::Fault;
 use crate::raw::RawClaim;
 use crate::raw::line_of;
@@ -24,7 +28,7 @@ use crate::relation::Relation;
 /// A claim of a paper, as a check.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claim {
-    /// Its path below the claims' folder, without `.toml`.
+    /// Its file's path below the claims' folder, without `.toml`, and the name of its case.
     pub id: String,
     /// Who claims it.
     pub paper: Paper,
@@ -216,24 +220,40 @@ pub struct ClaimError {
 }
 
 impl Claim {
-    /// Reads a claim's text; `id` is what its place in the claims' folder says, `path` is only
-    /// named in errors.
+    /// Reads a file's text: its claim, or one for each case. `id` is what its place in the claims' folder says,
+    /// `path` is only named in errors.
     ///
     /// # Errors
     ///
     /// [`ClaimError`] with the line of the first mistake.
-    pub fn parse(text: &str, id: &str, path: &Path) -> Result<Self, ClaimError> {
-        let refuse = |at: usize, what: String| ClaimError {
+    pub fn parse(text: &str, id: &str, path: &Path) -> Result<Vec<Self>, ClaimError> {
+        Self::read(text, id).map_err(|Fault { at, what }| ClaimError {
             path: path.to_owned(),
             line: line_of(text, at),
             what,
+        })
+    }
+
+    fn read(text: &str, id: &str) -> Result<Vec<Self>, Fault> {
+        let misread = |error: toml::de::Error| Fault {
+            at: error.span().map_or(0, |span| span.start),
+            what: error.message().to_owned(),
         };
-        let raw: RawClaim = toml::from_str(text).map_err(|error| {
-            let at = error.span().map_or(0, |span| span.start);
-            refuse(at, error.message().to_owned())
-        })?;
-        raw.check(id, text)
-            .map_err(|Fault { at, what }| refuse(at, what))
+        let file = DeTable::parse(text).map_err(misread)?;
+        let members = family::members(file)?.into_iter();
+        let claims = members.map(|(case, keys)| {
+            let raw = RawClaim::deserialize(Deserializer::from(keys)).map_err(misread)?;
+            let of_case = |case: &String| format!(" (case '{case}')");
+            let mut claim = raw.check(id, text).map_err(|fault| Fault {
+                what: fault.what + &case.as_ref().map(of_case).unwrap_or_default(),
+                ..fault
+            })?;
+            if let Some(case) = case {
+                claim.id = format!("{id}-{case}");
+            }
+            Ok(claim)
+        });
+        claims.collect()
     }
 
     /// The run of that name.

@@ -37,7 +37,9 @@ factor = 1.2
 right = "b.ops_per_s"
 "#
     );
-    Claim::parse(&text, "x", Path::new("x.toml")).unwrap()
+    Claim::parse(&text, "x", Path::new("x.toml"))
+        .unwrap()
+        .remove(0)
 }
 
 fn judged(status: &str, a: f64, b: f64) -> Judgement {

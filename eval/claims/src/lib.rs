@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod claim;
+mod family;
 pub mod figure;
 pub mod judge;
 pub mod plan;

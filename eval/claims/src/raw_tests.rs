@@ -51,6 +51,10 @@ over = ["tpp", "nomad"]
 "#;
 
 fn parse(text: &str) -> Result<Claim, String> {
+    family(text).map(|mut claims| claims.remove(0))
+}
+
+fn family(text: &str) -> Result<Vec<Claim>, String> {
     Claim::parse(text, "nomad/small", Path::new("claims/nomad/small.toml"))
         .map_err(|error| error.to_string())
 }
@@ -207,6 +211,69 @@ fn a_run_may_put_programs_first_and_a_relation_name_one() {
         parse(GOOD).unwrap().runs[0].spec.key()
     );
     assert_eq!(claim.holds[0].names()[0], ("nomad", "kv.ops_per_s"));
+}
+
+const CASES: &str = r#"
+[[case]]
+name = "platform-a"
+
+[[case]]
+name = "platform-b"
+says = "Half as fast."
+status = "held"
+setup = { machine = "machines/b.toml", divide = 4 }
+holds = [{ left = "nomad.ops_per_s", relation = ">=", factor = 0.5, right = "tpp.ops_per_s" }]
+"#;
+
+#[test]
+fn a_case_says_what_differs() {
+    let claims = family(&[GOOD, CASES].concat()).unwrap();
+    let ids: Vec<&str> = claims.iter().map(|claim| claim.id.as_str()).collect();
+    assert_eq!(ids, ["nomad/small-platform-a", "nomad/small-platform-b"]);
+    let (a, b) = (&claims[0], &claims[1]);
+    let of_file = Claim {
+        id: a.id.clone(),
+        ..parse(GOOD).unwrap()
+    };
+    assert_eq!(*a, of_file);
+    assert_eq!((b.status, b.says.as_str()), (Status::Held, "Half as fast."));
+    assert_eq!((a.holds.len(), b.holds.len()), (3, 1));
+    let specs = |claim: &Claim| {
+        claim
+            .runs
+            .iter()
+            .map(|run| run.spec.clone())
+            .collect::<Vec<_>>()
+    };
+    for (a, b) in specs(a).into_iter().zip(specs(b)) {
+        let machine = "machines/b.toml".to_owned();
+        assert_eq!(
+            b,
+            crate::RunSpec {
+                machine,
+                divide: 4,
+                ..a
+            }
+        );
+    }
+}
+
+#[test]
+fn a_mistake_in_a_case_names_its_line_and_case() {
+    let spoilt =
+        |from: &str, to: &str| family(&[GOOD, &CASES.replacen(from, to, 1)].concat()).unwrap_err();
+    let whole = [GOOD, CASES].concat();
+    let before = whole.split("status = \"held\"").next().unwrap();
+    let line = before.lines().count() + 1;
+    let error = spoilt("\"held\"", "\"hold\"");
+    let expected = format!("claims/nomad/small.toml:{line}: status is 'hold', expected");
+    assert!(error.starts_with(&expected), "{error} for {expected}");
+    assert!(error.ends_with(" (case 'platform-b')"), "{error}");
+    assert!(spoilt("platform-b", "platform-a").contains("second [[case]] named 'platform-a'"));
+    assert!(spoilt("platform-b", "a b").contains("needs a name"));
+    assert!(spoilt("divide", "dived").contains("unknown field `dived`"));
+    let error = family(&["case = 3\n", GOOD].concat()).unwrap_err();
+    assert!(error.contains("write [[case]]"), "{error}");
 }
 
 #[test]

@@ -15,7 +15,9 @@ fn spec(lines: &str) -> RunSpec {
          status = \"held\"\n[[run]]\nname = \"a\"\nmachine = \"m\"\nsystem = \"tpp\"\n\
          seconds = 1.0\n{lines}\n[[holds]]\nleft = \"a.m\"\nrelation = \">=\"\nright = 1\n"
     );
-    let claim = Claim::parse(&text, "x", Path::new("x.toml")).unwrap();
+    let claim = Claim::parse(&text, "x", Path::new("x.toml"))
+        .unwrap()
+        .remove(0);
     claim.runs[0].spec.clone()
 }
 

@@ -23,7 +23,7 @@ fn read(folder: &Path, claims: &mut Vec<Claim>) {
                 .with_extension("");
             let text = std::fs::read_to_string(&path).expect("a text");
             let claim = Claim::parse(&text, &inside.to_string_lossy(), &path);
-            claims.push(claim.unwrap_or_else(|error| panic!("{error}")));
+            claims.extend(claim.unwrap_or_else(|error| panic!("{error}")));
         }
     }
 }

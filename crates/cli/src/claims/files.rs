@@ -52,38 +52,24 @@ pub(crate) fn load(args: &ClaimsArgs) -> Result<Folder, String> {
         runs: BTreeMap::new(),
     };
     for path in paths {
-        let claim = read(root, &path)?;
-        let filed = Filed {
-            claim: &claim,
-            path: &path,
-        };
-        let missing = plan::missing(&filed, known).map_err(|error| error.to_string())?;
-        let wanted = paper.is_none_or(|paper| claim.paper == paper)
-            && args
-                .only
-                .as_ref()
-                .is_none_or(|part| claim.id.contains(part));
-        for run in &claim.runs {
-            let place = format!("{}:{}: run '{}'", path.display(), run.line, run.name);
-            let refuse = |what: String| format!("{place}: {what}");
-            let machine = machines.get(&run.spec.machine).map_err(&refuse)?;
-            let setup = run
-                .spec
-                .setup(machine)
-                .map_err(|error| refuse(error.to_string()))?;
-            if let Some(what) = plan::stranger(&claim, &run.name, &setup.workload) {
-                return Err(refuse(what));
+        for claim in read(root, &path)? {
+            let filed = Filed {
+                claim: &claim,
+                path: &path,
+            };
+            let missing = plan::missing(&filed, known).map_err(|error| error.to_string())?;
+            let wanted = paper.is_none_or(|paper| claim.paper == paper)
+                && args
+                    .only
+                    .as_ref()
+                    .is_none_or(|part| claim.id.contains(part));
+            let runs = runs(&filed, &mut machines, missing.is_empty())?;
+            if !wanted {
+                continue;
             }
             if missing.is_empty() {
-                // Before anything is run, whichever claims are meant.
-                terrace_sim::check(&setup).map_err(|error| refuse(error.to_string()))?;
+                folder.runs.extend(runs);
             }
-            if wanted && missing.is_empty() {
-                let planned = Job { place, setup };
-                folder.runs.insert(run.spec.key(), planned);
-            }
-        }
-        if wanted {
             folder.claims.push(Loaded { claim, missing });
         }
     }
@@ -91,6 +77,32 @@ pub(crate) fn load(args: &ClaimsArgs) -> Result<Folder, String> {
         return Err(format!("No claim in {} is meant", root.display()));
     }
     Ok(folder)
+}
+
+/// The runs of a claim, checked as far as they can be before anything is run, whichever claims are meant.
+fn runs(
+    filed: &Filed<'_>,
+    machines: &mut Machines,
+    can_run: bool,
+) -> Result<Vec<(String, Job)>, String> {
+    let claim = filed.claim;
+    let runs = claim.runs.iter().map(|run| {
+        let place = format!("{}:{}: run '{}'", filed.path.display(), run.line, run.name);
+        let refuse = |what: String| format!("{place}: {what}");
+        let machine = machines.get(&run.spec.machine).map_err(&refuse)?;
+        let setup = run
+            .spec
+            .setup(machine)
+            .map_err(|error| refuse(error.to_string()))?;
+        if let Some(what) = plan::stranger(claim, &run.name, &setup.workload) {
+            return Err(refuse(what));
+        }
+        if can_run {
+            terrace_sim::check(&setup).map_err(|error| refuse(error.to_string()))?;
+        }
+        Ok((run.spec.key(), Job { place, setup }))
+    });
+    runs.collect()
 }
 
 fn paper(args: &ClaimsArgs) -> Result<Option<Paper>, String> {
@@ -120,7 +132,7 @@ fn find(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<(), String> {
     Ok(())
 }
 
-fn read(root: &Path, path: &Path) -> Result<Claim, String> {
+fn read(root: &Path, path: &Path) -> Result<Vec<Claim>, String> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| format!("Cannot read {}: {error}", path.display()))?;
     let inside = path.strip_prefix(root).unwrap_or(path).with_extension("");

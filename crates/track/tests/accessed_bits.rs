@@ -378,3 +378,45 @@ fn nobody_waits_longer_for_a_mapping_than_a_clearing_may_take() {
     );
     assert!(more(2) < more(250) / 3, "{worst:?}");
 }
+
+/// Processor time of the reading thread so far.
+fn reader_time() -> Nanos {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("this process");
+    let times = tasks.filter_map(|task| {
+        let task = task.ok()?.path();
+        let name = std::fs::read_to_string(task.join("comm")).ok()?;
+        let stat = std::fs::read_to_string(task.join("schedstat")).ok()?;
+        let time: u64 = stat.split_ascii_whitespace().next()?.parse().ok()?;
+        (name.trim() == "terrace-reader").then_some(time)
+    });
+    Nanos(times.sum())
+}
+
+/// Asked for a hundred passes a second it makes as many as its budget pays for: neither more nor far fewer.
+#[test]
+fn reading_takes_what_its_budget_is() {
+    let _alone = alone();
+    let start = memory(96, Advice::LinuxNoHugepage);
+    for budget_permille in [5, 10, 50] {
+        let config = AccessedBitsConfig {
+            budget_permille,
+            ..AccessedBitsConfig::default()
+        };
+        let mut tracker = AccessedBits::open(config).expect("accessed bits");
+        tracker
+            .add(Pid(std::process::id()), false)
+            .expect("this process");
+        tracker.ask(Nanos::from_millis(10), Nanos::from_millis(10));
+        // The first pass knows no price yet.
+        gather(&mut tracker, start, 96, 2);
+        let (begun, before) = (Instant::now(), reader_time());
+        let passes = gather(&mut tracker, start, 96, 4).len();
+        let took = reader_time().0 - before.0;
+        #[expect(clippy::cast_precision_loss, reason = "seconds")]
+        let share = took as f64 / begun.elapsed().as_nanos() as f64 * 1e3;
+        println!("budget {budget_permille} permille: {passes} passes took {share:.1}");
+        let budget = f64::from(budget_permille);
+        assert!(share < budget * 1.3, "{share} permille of {budget}");
+        assert!(share > budget * 0.4, "{share} permille of {budget}");
+    }
+}

@@ -413,10 +413,9 @@ fn pages_that_come_back_at_once_halve_the_limit() {
     for (n, _) in machine.tick() {
         machine.finish(n, MOVED);
     }
-    // Four of those demoted are candidates again, and nothing was promoted.
+    // Four of those demoted are to be promoted again, and nothing was promoted.
     for n in 0..4 {
-        machine.wait(10);
-        machine.fault_after(n, Some(Nanos::from_millis(10)));
+        faults(&mut machine, n, &[10, 10]);
     }
     machine.wait(200);
     machine.tick();
@@ -424,7 +423,7 @@ fn pages_that_come_back_at_once_halve_the_limit() {
     assert_eq!(counter(policy, "thrashed"), 4);
     assert_eq!(counter(policy, "rate_limit"), 20 * PAGE);
     // Later than a scan period after its demotion it counts as any other.
-    machine.fault_after(5, Some(Nanos::from_millis(10)));
+    faults(&mut machine, 5, &[10, 10]);
     assert_eq!(counter(machine.policy.as_ref(), "thrashed"), 4);
     machine.wait(200);
     machine.tick();

@@ -77,18 +77,17 @@ impl Reference {
     /// candidates undergo a second evaluation. If a page's CIT remains below the threshold, it is marked for promotion
     /// and added to the promotion queue."
     pub(crate) fn fault(&mut self, now: Nanos, n: u64, cit: Nanos) {
-        let waits = self.queue.iter().any(|(page, _)| *page == n);
-        if self.fast.contains(&n) || waits || self.flying.contains_key(&n) {
+        if self.fast.contains(&n) {
             return;
         }
-        // "A thrashing event is recorded if a demoted page is marked as promotion candidate again within a scan period."
-        let demoted = self.demoted.remove(&n);
         if cit >= self.threshold {
             self.candidates.remove(&n);
+            self.queue.retain(|(page, _)| *page != n);
             return;
         }
-        if demoted.is_some_and(|at| now.since(at) <= self.params.scan_period) {
-            self.counts[2] += 1;
+        let waits = self.queue.iter().any(|(page, _)| *page == n);
+        if waits || self.flying.contains_key(&n) {
+            return;
         }
         let (rounds, longest) = self.candidates.remove(&n).unwrap_or_default();
         let (rounds, longest) = (rounds + 1, longest.max(cit));
@@ -96,6 +95,12 @@ impl Reference {
             self.candidates.insert(n, (rounds, longest));
         } else {
             self.counts[0] += 1;
+            // "A thrashing event is recorded if a demoted page is marked as promotion candidate again within a scan
+            // period."
+            let demoted = self.demoted.remove(&n);
+            if demoted.is_some_and(|at| now.since(at) <= self.params.scan_period) {
+                self.counts[2] += 1;
+            }
             self.enqueue(n, longest);
         }
     }

@@ -35,7 +35,7 @@ use crate::kit::pages::page_of;
 const LEAST: u64 = 1_024;
 
 /// Of so many victims that could still change sides one does not matter.
-const UNDECIDED: usize = 20;
+const UNDECIDED: usize = 100;
 
 #[derive(Debug, Clone, Copy)]
 struct Victim {

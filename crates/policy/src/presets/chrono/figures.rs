@@ -9,7 +9,7 @@ terrace_core::figures! {
         rate_limit: u64 as BytesPerSecond,
         /// Pages on the wrong tier by the last heat maps, in percent of all (3.2.2).
         misplacement_percent: u64 as Count,
-        /// Thrashed candidates of the last scan period in percent of its promotions (3.3.2).
+        /// Pages that thrashed in the last scan period in percent of its promotions (3.3.2).
         thrash_percent: u64 as Count,
         /// Bytes a second that entered the promotion queue in the last scan period.
         enqueue_rate: u64 as BytesPerSecond,
@@ -27,7 +27,7 @@ terrace_core::figures! {
         candidates_lost: u64 as Count,
         /// Pages that went to the promotion queue.
         enqueued: u64 as Count,
-        /// Demoted pages that were candidates again within a scan period.
+        /// Demoted pages that were to be promoted again within a scan period.
         thrashed: u64 as Count,
         /// Looks at the heat maps.
         heat_maps: u64 as Count,

@@ -47,7 +47,8 @@ impl Chrono {
         }
     }
 
-    /// A slow page's captured idle time, one round of the filter. What waits for its migration, or is in it, has passed.
+    /// A slow page's captured idle time, one round of the filter. What waits for its migration has passed, and leaves the
+    /// queue where it is not below the threshold any more.
     fn measured(&mut self, now: Nanos, key: Key, index: usize, idle: Nanos) {
         let threshold = self.tuning.threshold();
         let Some(chunk) = self.residents.pages.get_mut(key) else {
@@ -55,20 +56,15 @@ impl Chrono {
         };
         let size = chunk.size();
         let marks = &mut chunk.own;
-        if marks.queued.get(index) || chunk.flying.get(index) {
-            return;
-        }
         let idle = as_base(idle, size);
         if idle >= threshold {
-            self.counters.lost += u64::from(marks.candidate.get(index));
-            marks.candidate.clear(index);
-            marks.demoted.clear(index);
+            let mut one = PageBits::NONE;
+            one.set(index);
+            self.lost(key, &one);
             return;
         }
-        let ago = marks.since_demotion(index, now);
-        if ago.is_some_and(|ago| ago <= self.params.scan_period) {
-            self.counters.thrashed += 1;
-            self.tuning.now.thrashed += size.bytes();
+        if marks.queued.get(index) || chunk.flying.get(index) {
+            return;
         }
         let (rounds, longest) = marks.round(index, idle);
         self.counters.candidates += u64::from(rounds == 1);
@@ -77,11 +73,32 @@ impl Chrono {
             marks.queued.set(index);
             self.counters.enqueued += 1;
             self.tuning.now.enqueued += size.bytes();
+            let period_ago = Nanos(now.0.saturating_sub(self.params.scan_period.0));
+            if self.demoted.take(period_ago, key, index) {
+                self.counters.thrashed += 1;
+                self.tuning.now.thrashed += size.bytes();
+            }
             self.enqueue(Entry {
                 page: page_of(key, index, size),
                 idle: longest,
             });
         }
+    }
+
+    /// These pages of 2 MiB are not below the threshold: no candidates, and not to be promoted.
+    fn lost(&mut self, key: Key, pages: &PageBits) {
+        let Some(chunk) = self.residents.pages.get_mut(key) else {
+            return;
+        };
+        let size = chunk.size();
+        let marks = &mut chunk.own;
+        self.counters.lost += u64::from(marks.candidate.and(pages).count());
+        marks.candidate = marks.candidate.without(pages);
+        for page in marks.queued.and(pages).pages() {
+            self.counters.lost += 1;
+            self.queue.remove(page_of(key, page, size));
+        }
+        marks.queued = marks.queued.without(pages);
     }
 
     /// Into the queue; who is not in it because of that has to be a candidate again.
@@ -117,21 +134,29 @@ impl Chrono {
         }
     }
 
-    /// The rung that shows a page is its idle time; who is not seen in a pass, which is longer than the threshold, is
-    /// not below it.
+    /// By accessed bits the Ticking-scan takes 2 MiB once a scan period: the rung that shows a page is its idle time; who
+    /// is not seen in the pass, which is longer than the threshold, is not below it.
     fn measured_by_bits(&mut self, now: Nanos, key: Key, reading: &ChunkReading<'_>) {
+        let cleared = Nanos(now.0.saturating_sub(reading.until.0));
+        let (_, pass) = self.asked;
+        let Some(chunk) = self.residents.pages.get_mut(key) else {
+            return;
+        };
+        let ago = chunk.own.ticked.map(|ticked| cleared.since(ticked));
+        if ago.is_none_or(|ago| ago >= self.params.scan_period) {
+            chunk.own.ticked = Some(cleared);
+        } else if ago.is_some_and(|ago| ago.0 >= pass.0 / 2) {
+            return;
+        }
         let slow = reading.nodes.iter();
         let slow = slow.filter(|(node, _)| !self.tiers.is_top(*node));
         let slow = slow.fold(PageBits::NONE, |all, (_, on)| all.or(on));
         for page in reading.fresh.and(&slow).pages() {
             self.measured(now, key, page, middle(reading));
         }
-        let Some(chunk) = self.residents.pages.get_mut(key).filter(|_| reading.last) else {
-            return;
-        };
-        let unseen = chunk.own.candidate.without(&reading.accessed);
-        self.counters.lost += u64::from(unseen.count());
-        chunk.own.candidate = chunk.own.candidate.without(&unseen);
+        if reading.last {
+            self.lost(key, &PageBits::ALL.without(&reading.accessed));
+        }
     }
 
     /// Tells the lists which pages were accessed since the clearing, as far as [`Chrono::window`] goes.

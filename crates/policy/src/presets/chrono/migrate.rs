@@ -194,7 +194,7 @@ impl Chrono {
         if moved {
             chunk.place(index, to);
             if !up {
-                chunk.own.demote(index, now);
+                self.demoted.add(now, key, index);
             }
             let list = if up { List::Active } else { List::Inactive };
             self.residents.list(to, key, index, list);

@@ -55,6 +55,7 @@ use crate::kit::two_lists::List;
 use crate::preset::Colour;
 use dcsc::Dcsc;
 use figures::Figures;
+use marks::Demoted;
 use marks::Marks;
 use migrate::Flight;
 pub use params::Params;
@@ -112,6 +113,7 @@ pub struct Chrono {
     starved: bool,
     /// Nodes that demotion is at work on.
     demoting: BTreeSet<NodeId>,
+    demoted: Demoted,
     inflight: BTreeMap<PageRef, Flight>,
     /// When the last pass over the accessed bits of a process ended.
     watched: BTreeMap<Pid, Nanos>,
@@ -124,6 +126,8 @@ pub struct Chrono {
     /// There are huge pages.
     huge: bool,
     looked: Nanos,
+    /// Bytes of addresses that the scanner was asked for.
+    scanned: u64,
     actions: VecDeque<Action>,
     deadline: Nanos,
     counters: Counters,
@@ -133,14 +137,6 @@ impl Chrono {
     /// For a machine with these tiers.
     #[must_use]
     pub fn new(params: Params, tiers: Tiers) -> Self {
-        let faults = [params.cit, params.probe].contains(&Source::Faults);
-        let scope = if params.probe == Source::Faults {
-            ScanScope::All
-        } else {
-            ScanScope::Slow
-        };
-        let period = params.scan_period;
-        let scan = faults.then_some(Action::Scan { scope, period });
         let mut chrono = Self {
             residents: Residents::new(&tiers),
             memory: FreeMemory::default(),
@@ -150,6 +146,7 @@ impl Chrono {
             allowance: Allowance::default(),
             starved: false,
             demoting: BTreeSet::new(),
+            demoted: Demoted::default(),
             inflight: BTreeMap::new(),
             watched: BTreeMap::new(),
             asked: (Nanos::ZERO, Nanos::ZERO),
@@ -157,14 +154,30 @@ impl Chrono {
             window_at: Nanos::ZERO,
             huge: false,
             looked: Nanos::ZERO,
-            actions: scan.into_iter().collect(),
+            scanned: 0,
+            actions: VecDeque::new(),
             deadline: Nanos::ZERO,
             counters: Counters::default(),
             params,
             tiers,
         };
+        chrono.scan();
         chrono.ask();
         chrono
+    }
+
+    /// Asks the scanner for passes, of what there is now.
+    fn scan(&mut self) {
+        self.scanned = self.residents.pages.mapped_bytes();
+        let scope = if self.params.probe == Source::Faults {
+            ScanScope::All
+        } else {
+            ScanScope::Slow
+        };
+        let period = self.params.scan_period;
+        if [self.params.cit, self.params.probe].contains(&Source::Faults) {
+            self.actions.push_back(Action::Scan { scope, period });
+        }
     }
 
     /// Asks for passes over the accessed bits: as long as the scanner's over what is known now and, where idle times
@@ -178,9 +191,11 @@ impl Chrono {
         if self.params.cit == Source::AccessedBits {
             pass = pass.max(threshold.min(self.params.scan_period));
         }
-        let finer = if self.huge { FINER * 512 } else { FINER };
-        let shortest = Nanos(threshold.0 / finer).max(Nanos(heat::FINEST.0 / finer * FINER));
-        let shortest = shortest.min(Nanos(pass.0 / 8));
+        let pages = if self.huge { 512 } else { 1 };
+        let finest = heat::FINEST.0 / pages;
+        // Rungs are where buckets end.
+        let finer = (threshold.0 / pages / FINER / finest).max(1);
+        let shortest = Nanos((finest << finer.ilog2()).min(pass.0 / 8));
         let differs = |new: Nanos, old: Nanos| new.0.abs_diff(old.0) >= old.0.div_ceil(8);
         let (rung, length) = self.asked;
         if differs(pass, length) || shortest.0 < rung.0 / 2 || shortest.0 / 2 > rung.0 {
@@ -196,6 +211,10 @@ impl Chrono {
             for key in self.residents.pages.unread(pid, before) {
                 self.residents.forget(key, &PageBits::ALL);
             }
+        }
+        let known = self.residents.pages.mapped_bytes();
+        if known.abs_diff(self.scanned) > self.scanned / 8 {
+            self.scan();
         }
         self.adjust_window(now);
         self.ask();

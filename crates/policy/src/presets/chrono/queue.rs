@@ -19,14 +19,15 @@ pub struct Entry {
     pub idle: Nanos,
 }
 
-/// Bytes that an entry takes, about: it is in two trees.
-pub const ENTRY_BYTES: usize = 64;
+/// Bytes that an entry takes, about: it is in three trees.
+pub const ENTRY_BYTES: usize = 112;
 
 /// See the module.
 #[derive(Debug)]
 pub struct Queue {
     entries: BTreeMap<u64, Entry>,
     by_idle: BTreeSet<(Nanos, u64)>,
+    places: BTreeMap<PageRef, u64>,
     next: u64,
     capacity: usize,
     /// Dropped.
@@ -40,27 +41,29 @@ impl Queue {
         Self {
             entries: BTreeMap::new(),
             by_idle: BTreeSet::new(),
+            places: BTreeMap::new(),
             next: 0,
             capacity: (bytes / ENTRY_BYTES).max(1),
             dropped: 0,
         }
     }
 
-    /// Puts a page at the end; gives the page that is not in the queue because of it.
+    /// Puts a page at the end, once; gives the page that is not in the queue because of it.
     pub fn push(&mut self, entry: Entry) -> Option<PageRef> {
+        self.remove(entry.page);
         let mut out = None;
         if self.entries.len() >= self.capacity {
             self.dropped += 1;
             match self.by_idle.last().copied() {
                 Some((longest, seq)) if longest > entry.idle => {
-                    self.by_idle.remove(&(longest, seq));
-                    out = self.entries.remove(&seq).map(|old| old.page);
+                    out = self.take(seq).map(|old| old.page);
                 }
                 _ => return Some(entry.page),
             }
         }
         self.entries.insert(self.next, entry);
         self.by_idle.insert((entry.idle, self.next));
+        self.places.insert(entry.page, self.next);
         self.next += 1;
         out
     }
@@ -73,8 +76,21 @@ impl Queue {
 
     /// Takes the first.
     pub fn pop(&mut self) -> Option<Entry> {
-        let (seq, entry) = self.entries.pop_first()?;
+        let (seq, _) = self.entries.first_key_value()?;
+        self.take(*seq)
+    }
+
+    /// Takes a page out.
+    pub fn remove(&mut self, page: PageRef) {
+        if let Some(seq) = self.places.get(&page) {
+            self.take(*seq);
+        }
+    }
+
+    fn take(&mut self, seq: u64) -> Option<Entry> {
+        let entry = self.entries.remove(&seq)?;
         self.by_idle.remove(&(entry.idle, seq));
+        self.places.remove(&entry.page);
         Some(entry)
     }
 
@@ -171,7 +187,11 @@ mod tests {
         assert_eq!(queue.push(entry(4, 95)), Some(entry(4, 0).page));
         assert_eq!(queue.push(entry(5, 40)), Some(entry(2, 0).page));
         assert_eq!((queue.len(), queue.dropped), (3, 2));
+        queue.remove(entry(3, 0).page);
+        queue.remove(entry(9, 0).page);
+        assert_eq!(queue.push(entry(1, 60)), None, "again, at the end");
         let order: Vec<Entry> = std::iter::from_fn(|| queue.pop()).collect();
-        assert_eq!(order, [entry(1, 50), entry(3, 10), entry(5, 40)]);
+        assert_eq!(order, [entry(5, 40), entry(1, 60)]);
+        assert!(queue.is_empty() && queue.by_idle.is_empty() && queue.places.is_empty());
     }
 }

@@ -28,7 +28,7 @@ pub struct Period {
     pub dequeued: u64,
     /// Of pages that came to a faster tier.
     pub promoted: u64,
-    /// Candidates within a period of their demotion.
+    /// Entered the queue within a period of their demotion.
     pub thrashed: u64,
 }
 

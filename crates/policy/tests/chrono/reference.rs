@@ -31,7 +31,8 @@ pub(crate) struct Reference {
     pub(crate) threshold: Nanos,
     /// Rounds below the threshold, the longest of them.
     candidates: BTreeMap<u64, (u8, Nanos)>,
-    demoted: BTreeMap<u64, Nanos>,
+    /// When, or when the first idle time since was measured.
+    demoted: BTreeMap<u64, (Nanos, bool)>,
     queue: Vec<(u64, Nanos)>,
     pub(crate) dropped: u64,
     halved: u32,
@@ -80,6 +81,13 @@ impl Reference {
         if self.fast.contains(&n) {
             return;
         }
+        let recent = |at: Nanos| now.since(at) <= self.params.scan_period;
+        if let Some((at, measured)) = self.demoted.get_mut(&n)
+            && recent(*at)
+            && !*measured
+        {
+            (*at, *measured) = (now, true);
+        }
         if cit >= self.threshold {
             self.candidates.remove(&n);
             self.queue.retain(|(page, _)| *page != n);
@@ -97,8 +105,7 @@ impl Reference {
             self.counts[0] += 1;
             // "A thrashing event is recorded if a demoted page is marked as promotion candidate again within a scan
             // period."
-            let demoted = self.demoted.remove(&n);
-            if demoted.is_some_and(|at| now.since(at) <= self.params.scan_period) {
+            if self.demoted.remove(&n).is_some_and(|(at, _)| recent(at)) {
                 self.counts[2] += 1;
             }
             self.enqueue(n, longest);
@@ -250,7 +257,7 @@ impl Reference {
             }
             Verdict::Moved { .. } => {
                 self.fast.remove(&n);
-                self.demoted.insert(n, now);
+                self.demoted.insert(n, (now, false));
             }
             Verdict::Lost => {
                 self.fast.remove(&n);

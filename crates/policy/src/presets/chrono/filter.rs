@@ -57,6 +57,14 @@ impl Chrono {
         let size = chunk.size();
         let marks = &mut chunk.own;
         let idle = as_base(idle, size);
+        let period_ago = Nanos(now.0.saturating_sub(self.params.scan_period.0));
+        if marks.demoted.get(index) {
+            // Its rounds begin now; in the paper the demotion itself arms it.
+            marks.demoted.clear(index);
+            if self.demoted.take(period_ago, key, index) {
+                self.demoted.add(now, key, index);
+            }
+        }
         if idle >= threshold {
             let mut one = PageBits::NONE;
             one.set(index);
@@ -73,7 +81,6 @@ impl Chrono {
             marks.queued.set(index);
             self.counters.enqueued += 1;
             self.tuning.now.enqueued += size.bytes();
-            let period_ago = Nanos(now.0.saturating_sub(self.params.scan_period.0));
             if self.demoted.take(period_ago, key, index) {
                 self.counters.thrashed += 1;
                 self.tuning.now.thrashed += size.bytes();

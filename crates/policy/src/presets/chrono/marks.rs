@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What Chrono keeps of pages beside where they are: 4 bytes a page where one of the 2 MiB is, or was, a candidate, and
-//! three bits; and when those were demoted that were in the last scan period ([`Demoted`]).
+//! four bits; and when those were demoted that were in the last scan period ([`Demoted`]).
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
@@ -23,6 +23,8 @@ pub(super) struct Marks {
     words: Option<Box<[u32]>>,
     /// With one round below the threshold or more (the paper's XArray).
     pub(super) candidate: PageBits,
+    /// Demoted, and no idle time was measured since.
+    pub(super) demoted: PageBits,
     /// In the promotion queue.
     pub(super) queued: PageBits,
     /// Seen accessed in this pass soon enough for its list.
@@ -71,7 +73,7 @@ impl Marks {
     }
 }
 
-/// Pages that were demoted not longer ago than a scan period (3.3.2).
+/// Pages that were demoted not longer ago than a scan period (3.3.2), or whose first idle time since was not.
 #[derive(Debug, Default)]
 pub(super) struct Demoted {
     at: BTreeMap<(Key, usize), Nanos>,
@@ -79,6 +81,7 @@ pub(super) struct Demoted {
 }
 
 impl Demoted {
+    /// The page's time begins.
     pub(super) fn add(&mut self, now: Nanos, key: Key, page: usize) {
         self.at.insert((key, page), now);
         self.order.push_back((now, (key, page)));

@@ -194,6 +194,7 @@ impl Chrono {
         if moved {
             chunk.place(index, to);
             if !up {
+                chunk.own.demoted.set(index);
                 self.demoted.add(now, key, index);
             }
             let list = if up { List::Active } else { List::Inactive };

@@ -267,7 +267,7 @@ impl Policy for Chrono {
         MachineOptions {
             scanner: KernelScanner::InService,
             scan_step: Some(self.params.scan_step),
-            arms_demoted: true,
+            arms_demoted: self.params.cit == Source::Faults,
             ..MachineOptions::default()
         }
     }

@@ -49,6 +49,7 @@ fn params() -> Params {
         rate_limit: 40 * PAGE,
         tuning: TuningKind::SemiAuto,
         cit_threshold: Nanos::from_millis(100),
+        cit: Source::Faults,
         ..Params::default()
     }
 }

@@ -7,8 +7,8 @@
 //! victims of both tiers ──> heat maps ──> overlap: TH, misplacement ratio ──> rate limit
 //! ```
 //!
-//! A page's idle time is from the arming of its hint fault to the fault, or, by option, from the clearing of its
-//! accessed bit to the reading that shows it. Below the threshold in two rounds (3.1.2) the page is promoted,
+//! A page's idle time is from the clearing of its accessed bit to the reading that shows it or, as in the paper, from the
+//! arming of its hint fault to the fault. Below the threshold in two rounds (3.1.2) the page is promoted,
 //! asynchronously and at a limited rate. Threshold and limit follow the heat maps of both tiers (DCSC, 3.2.2) or the
 //! threshold alone the limit (3.2.1). Under the high watermark pages are demoted in LRU order until the pro watermark
 //! (3.3.1); where demoted pages are soon candidates again, the limit is halved (3.3.2). A huge page's threshold is a
@@ -78,10 +78,10 @@ struct Counters {
     thrashed: u64,
 }
 
-/// Chrono: captured idle time by hint faults, heat maps and LRU order by accessed bits.
+/// Chrono: captured idle time, heat maps and LRU order by accessed bits; the first two by hint faults if asked for.
 pub static PRESET: Preset = Preset {
     name: "chrono",
-    title: "captured idle time of hint faults, thresholds from heat maps of the tiers",
+    title: "captured idle time of pages, thresholds from heat maps of the tiers",
     paper: Some("Chrono, EuroSys '25"),
     needs: Capabilities::HINT_FAULTS.union(Capabilities::ACCESSED_BITS),
     uses: Capabilities::empty(),

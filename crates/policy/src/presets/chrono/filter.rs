@@ -57,7 +57,7 @@ impl Chrono {
         let size = chunk.size();
         let marks = &mut chunk.own;
         let idle = as_base(idle, size);
-        let period_ago = Nanos(now.0.saturating_sub(self.params.scan_period.0));
+        let period_ago = Nanos(now.0.saturating_sub(self.round.0));
         if marks.demoted.get(index) {
             // Its rounds begin now; in the paper the demotion itself arms it.
             marks.demoted.clear(index);

@@ -114,6 +114,8 @@ pub struct Chrono {
     /// Nodes that demotion is at work on.
     demoting: BTreeSet<NodeId>,
     demoted: Demoted,
+    /// How long the next round of a page may take: a scan period, and by accessed bits the pass after it.
+    round: Nanos,
     inflight: BTreeMap<PageRef, Flight>,
     /// When the last pass over the accessed bits of a process ended.
     watched: BTreeMap<Pid, Nanos>,
@@ -147,6 +149,7 @@ impl Chrono {
             starved: false,
             demoting: BTreeSet::new(),
             demoted: Demoted::default(),
+            round: params.scan_period,
             inflight: BTreeMap::new(),
             watched: BTreeMap::new(),
             asked: (Nanos::ZERO, Nanos::ZERO),
@@ -210,6 +213,9 @@ impl Chrono {
         if let Some(before) = self.watched.insert(pid, now) {
             for key in self.residents.pages.unread(pid, before) {
                 self.residents.forget(key, &PageBits::ALL);
+            }
+            if self.params.cit == Source::AccessedBits {
+                self.round = self.params.scan_period + now.since(before);
             }
         }
         let known = self.residents.pages.mapped_bytes();

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use terrace_api::Status;
 use terrace_core::Pid;
+use terrace_core::parse_bytes;
 use terrace_policy::Capabilities;
 use terrace_policy::Mover;
 use terrace_policy::PolicyError;
@@ -139,6 +140,7 @@ fn with_policy(args: &PolicyArgs, target: Target) -> Result<Options, PolicyError
         None => sample_period(&settings)?,
         given => given,
     };
+    let scan_bytes = scan_step(&settings)?.unwrap_or(args.scan_size);
     Ok(Options {
         policy: args.preset().to_owned(),
         settings,
@@ -150,7 +152,7 @@ fn with_policy(args: &PolicyArgs, target: Target) -> Result<Options, PolicyError
             ..PmuConfig::default()
         },
         tell: |line| note!("terrace: {line}"),
-        scan_bytes: args.scan_size,
+        scan_bytes,
         fast_bytes: args.fast,
         follow: !args.no_follow,
         paused: args.paused,
@@ -165,6 +167,15 @@ fn sample_period(settings: &Settings) -> Result<Option<u64>, PolicyError> {
     let given = settings
         .clone()
         .value("sample_period", (None, ""), "a whole number", read);
+    Ok(given?)
+}
+
+/// As [`sample_period`], of bytes that the scanner arms at a time.
+fn scan_step(settings: &Settings) -> Result<Option<u64>, PolicyError> {
+    let read = |text: &str| parse_bytes(text).ok().map(Some);
+    let given = settings
+        .clone()
+        .value("scan_step", (None, ""), "a size", read);
     Ok(given?)
 }
 

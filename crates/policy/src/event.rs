@@ -240,6 +240,8 @@ pub enum Reason {
     WriteHeavy,
     /// What it saves where it goes is more than what the move costs.
     Pays,
+    /// Idle for less than the threshold, round after round (Chrono 3.1).
+    ShortIdle,
     /// Of a program with priority (HeMem 5.2.2).
     Priority,
 }

@@ -4,7 +4,7 @@
 //!
 //! A pass is a number of goes. A thread keeps the time between two of them that it was created with, so a
 //! longer pass is one of smaller goes. The kernel arms 2 MiB in a go at least, which is why goes are not
-//! closer than they need be. Where the policy asks for passes as short as it ever does, it is in a hurry: a
+//! closer than they need be. Where the policy asks for passes as short as the kernel's shortest, it is in a hurry: a
 //! go is as large as it may be, and the kernel's own limit (3 % of a thread's time) holds.
 
 use terrace_core::Nanos;
@@ -13,6 +13,8 @@ const MIB: u64 = 1 << 20;
 /// Goes are not closer, the kernel's own lower bound for goes of 256 MiB, and not farther apart, the
 /// kernel's own `scan_delay_ms`; ms.
 const APART: (u64, u64) = (100, 1000);
+/// `scan_period_min_ms`.
+const HURRY: Nanos = Nanos::from_millis(1_000);
 /// With the largest goes all of the machine's memory takes so long, ms.
 const WHOLE: u64 = 5000;
 
@@ -21,8 +23,6 @@ const WHOLE: u64 = 5000;
 pub struct Goes {
     most: u64,
     apart: Nanos,
-    /// The shortest period asked for so far.
-    shortest: Nanos,
 }
 
 impl Goes {
@@ -36,7 +36,6 @@ impl Goes {
         Self {
             most: most * MIB,
             apart: Nanos::from_millis(apart.clamp(APART.0, APART.1)),
-            shortest: Nanos(u64::MAX),
         }
     }
 
@@ -53,9 +52,9 @@ impl Goes {
     }
 
     /// Bytes that a go is to arm of a process of so many, for passes of that period; whole MiB, at least one.
-    pub fn size(&mut self, bytes: u64, period: Nanos) -> u64 {
-        self.shortest = self.shortest.min(period);
-        if period == self.shortest {
+    #[must_use]
+    pub fn size(&self, bytes: u64, period: Nanos) -> u64 {
+        if period <= HURRY {
             return self.most;
         }
         let part = u128::from(bytes / MIB) * u128::from(self.apart.0) / u128::from(period.0.max(1));
@@ -70,27 +69,22 @@ mod tests {
 
     #[test]
     fn a_pass_has_as_many_goes_as_fit_into_it() {
-        let (second, minute) = (Nanos::from_secs(1), Nanos::from_secs(60));
-        let size = |most, bytes, period| {
-            let mut goes = Goes::new(most, u64::MAX);
-            let _ = goes.size(bytes, Nanos(1));
-            goes.size(bytes, period) / MIB
-        };
-        assert_eq!(size(256 * MIB, 200 * MIB, second), 20);
+        let (two, minute) = (Nanos::from_secs(2), Nanos::from_secs(60));
+        let size = |most, bytes, period| Goes::new(most, u64::MAX).size(bytes, period) / MIB;
+        assert_eq!(size(256 * MIB, 200 * MIB, two), 10);
         assert_eq!(size(256 * MIB, 200 * MIB, Nanos::from_secs(4)), 5);
         assert_eq!(size(256 * MIB, 16 << 30, minute), 27);
         // Neither less than the kernel can count, nor more than was asked for.
         assert_eq!(size(256 * MIB, 20 * MIB, minute), 1);
-        assert_eq!(size(256 * MIB, 1 << 40, second), 256);
-        assert_eq!(size(0, 1 << 40, second), 1);
+        assert_eq!(size(256 * MIB, 1 << 40, two), 256);
+        assert_eq!(size(0, 1 << 40, two), 1);
     }
 
     #[test]
     fn who_is_in_a_hurry_gets_the_largest_goes() {
-        let mut goes = Goes::new(256 * MIB, 1 << 40);
-        assert_eq!(goes.size(20 * MIB, Nanos::from_secs(2)), 256 * MIB);
+        let goes = Goes::new(256 * MIB, 1 << 40);
+        assert_eq!(goes.size(20 * MIB, Nanos::from_secs(1)), 256 * MIB);
         assert!(goes.size(20 * MIB, Nanos::from_secs(4)) < 256 * MIB);
-        assert_eq!(goes.size(20 * MIB, Nanos::from_secs(2)), 256 * MIB);
     }
 
     #[test]

@@ -87,6 +87,8 @@ pub struct MachineOptions {
     pub sample_period: Option<u64>,
     /// Threads that copy one page together, where the mover lets that be chosen.
     pub copy_threads: Option<u32>,
+    /// Bytes that the scanner arms at a time at most, where the policy says.
+    pub scan_step: Option<u64>,
     /// The scanner, where there is one.
     pub scanner: KernelScanner,
     /// A demoted page is armed where it arrives.

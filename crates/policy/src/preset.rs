@@ -95,6 +95,7 @@ pub static PRESETS: &[&Preset] = &[
     &presets::nomad::PRESET,
     &presets::hemem::PRESET,
     &presets::hemem::PAGE_TABLE,
+    &presets::chrono::PRESET,
     &presets::adaptive::PRESET,
     &presets::linux_nb::PRESET,
     &presets::kernel_tiering::PRESET,

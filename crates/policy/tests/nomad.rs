@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The Nomad policy: as its paper's sentences say, against a slow reference; rule by rule; and whatever comes.
 
-#[path = "nomad/machine.rs"]
+#[path = "common/machine.rs"]
 mod machine;
 #[path = "nomad/reference.rs"]
 mod reference;
@@ -33,6 +33,12 @@ use terrace_policy::presets::nomad::Params;
 
 const MOVED: Verdict = Verdict::Moved { shadow: true };
 
+/// `fast` pages on the fast node, the rest of `pages` on the slow one.
+fn machine(params: Params, fast: u64, pages: u64) -> Machine {
+    let policy = Nomad::new(params, tiers());
+    Machine::new(policy, (params.inflight_pages, true), fast, pages)
+}
+
 /// How an order ends, as luck will.
 fn verdict(up: bool, shadow: bool, luck: u8) -> Verdict {
     match luck {
@@ -48,7 +54,7 @@ fn verdict(up: bool, shadow: bool, luck: u8) -> Verdict {
 
 fn agree(steps: &[(u8, u8, u8)], params: Params, fast: u64) -> Result<(), TestCaseError> {
     let pages = 160;
-    let mut machine = Machine::new(params, fast, pages);
+    let mut machine = machine(params, fast, pages);
     let mut reference = Reference::new(params, fast);
     for &(what, a, b) in steps {
         let n = u64::from(a) % pages;
@@ -244,7 +250,7 @@ fn whatever(steps: &[(u8, u8, u8)]) -> Vec<Action> {
 
 #[test]
 fn one_hint_fault_is_enough_where_the_bit_is_set_again() {
-    let mut machine = Machine::new(Params::default(), 0, 64);
+    let mut machine = machine(Params::default(), 0, 64);
     machine.fault(7);
     machine.fault(9);
     machine.fault(20);
@@ -266,7 +272,7 @@ fn one_hint_fault_is_enough_where_the_bit_is_set_again() {
 
 #[test]
 fn who_came_first_goes_first() {
-    let mut machine = Machine::new(Params::default(), 0, 64);
+    let mut machine = machine(Params::default(), 0, 64);
     let order = [40, 3, 33, 9, 60];
     machine.make_pending(&order);
     let wanted: Vec<(u64, bool)> = order.iter().map(|n| (*n, true)).collect();
@@ -275,7 +281,7 @@ fn who_came_first_goes_first() {
 
 #[test]
 fn an_aborted_transaction_is_tried_ten_times_more() {
-    let mut machine = Machine::new(Params::default(), 0, 64);
+    let mut machine = machine(Params::default(), 0, 64);
     machine.make_pending(&[5]);
     for _ in 0..11 {
         assert_eq!(machine.tick(), [(5, true)]);
@@ -345,7 +351,7 @@ fn huge_pages_keep_no_shadow() {
 
 /// A full fast node of which the first pages are not accessed.
 fn full(cold: u64) -> Machine {
-    let mut machine = Machine::new(Params::default(), 98, 160);
+    let mut machine = machine(Params::default(), 98, 160);
     machine.read(true);
     for _ in 0..3 {
         machine.wait(1);
@@ -377,7 +383,7 @@ fn accessed_pages_have_a_second_chance() {
 
 #[test]
 fn of_the_coldest_those_with_a_shadow_go_first() {
-    let mut machine = Machine::new(Params::default(), 0, 160);
+    let mut machine = machine(Params::default(), 0, 160);
     let hot: Vec<u64> = (100..110).collect();
     machine.make_pending(&hot);
     for (n, _) in machine.tick() {

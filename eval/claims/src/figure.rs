@@ -8,7 +8,7 @@ use terrace_sim::Outcome;
 use terrace_sim::outcome::Point;
 
 /// The figures beyond [`Outcome::METRICS`]: name, and unit and meaning.
-pub const OWN: [(&str, &str); 6] = [
+pub const OWN: [(&str, &str); 7] = [
     (
         "promoted_pages_first",
         "pages promoted in the first third of the run",
@@ -16,6 +16,10 @@ pub const OWN: [(&str, &str); 6] = [
     (
         "promoted_pages_last",
         "pages promoted in the last third of the run",
+    ),
+    (
+        "cit_threshold_ms",
+        "CIT threshold at the end of the run, ms (chrono)",
     ),
     (
         "program_fast_access_ratio_min",
@@ -89,12 +93,23 @@ fn figure(outcome: &Outcome, name: &str) -> Option<f64> {
     match name {
         "promoted_pages_first" => Some(promoted(&outcome.series, 0)),
         "promoted_pages_last" => Some(promoted(&outcome.series, 2)),
+        "cit_threshold_ms" => counter(outcome, "cit_threshold").map(|us| us / 1e3),
         "program_fast_access_ratio_min" => fast().reduce(f64::min),
         "program_fast_access_ratio_max" => fast().reduce(f64::max),
         "program_ops_per_s_min" => ops().reduce(f64::min),
         "program_ops_per_s_max" => ops().reduce(f64::max),
         _ => outcome.metric(name),
     }
+}
+
+/// A figure that the policy tells of itself.
+#[expect(clippy::cast_precision_loss, reason = "a figure below 2^53")]
+fn counter(outcome: &Outcome, name: &str) -> Option<f64> {
+    let told = outcome.policy_counters.iter();
+    let found = told
+        .filter(|(of, _)| of == name)
+        .map(|(_, value)| *value as f64);
+    found.last()
 }
 
 /// Pages promoted in a third of the run.

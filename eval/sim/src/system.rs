@@ -150,9 +150,10 @@ fn of_preset(
     let policy = (preset.build)(&mut params.0, &host)?;
     let options = policy.machine_options();
     let memory = host.tiers.nodes().iter().map(|n| n.capacity_bytes).sum();
+    let most = options.scan_step.unwrap_or(setup.costs.scan_bytes);
     let alone = Movement {
         pace: match options.scanner {
-            KernelScanner::InService => Pace::InService(Goes::new(setup.costs.scan_bytes, memory)),
+            KernelScanner::InService => Pace::InService(Goes::new(most, memory)),
             KernelScanner::Pauses => Pace::Pauses,
             KernelScanner::PausesForAll => Pace::PausesForAll,
         },

@@ -13,7 +13,7 @@ const HERE: Offer = Offer {
 };
 
 /// What goes together, by preset: the trackers that each suffice, those of `auto`, and whether `auto` brings the agent.
-const TABLE: [(&str, &[&str], &[&str], bool); 5] = [
+const TABLE: &[(&str, &[&str], &[&str], bool)] = &[
     (
         "none",
         &["accessed-bits", "pmu", "emulated-pmu", "hint-faults"],
@@ -21,6 +21,7 @@ const TABLE: [(&str, &[&str], &[&str], bool); 5] = [
         false,
     ),
     ("nomad", &[], &["accessed-bits,hint-faults"], true),
+    ("chrono", &[], &["accessed-bits,hint-faults"], false),
     (
         "hemem",
         &["pmu", "emulated-pmu", "hint-faults"],
@@ -63,7 +64,7 @@ fn each_preset_with_each_tracker_and_each_mover() {
         let line = here(preset, &[TrackerKind::Auto], mover).expect_err("simulated only");
         assert!(line.to_string().contains("needs promotion in the fault"));
     }
-    for (policy, takes, auto, in_process) in TABLE {
+    for &(policy, takes, auto, in_process) in TABLE {
         let preset = Preset::of(policy).expect("a preset");
         for mover in movers {
             let agent = match mover {

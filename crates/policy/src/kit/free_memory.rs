@@ -38,6 +38,12 @@ impl FreeMemory {
         node.full = false;
     }
 
+    /// The node's memory as it was sampled, less what moved since.
+    #[must_use]
+    pub fn sample(&self, id: NodeId) -> Option<NodeMemory> {
+        self.nodes.get(&id).map(|node| node.memory)
+    }
+
     /// Bytes that promotions may still take; 0 where nothing is known.
     #[must_use]
     pub fn room(&self, id: NodeId) -> u64 {

@@ -66,6 +66,12 @@ impl<O: Own> Chunk<O> {
         of.map_or(PageBits::NONE, |(_, pages)| *pages)
     }
 
+    /// Its pages by node.
+    #[must_use]
+    pub fn nodes(&self) -> &[(NodeId, PageBits)] {
+        &self.nodes
+    }
+
     /// Where a page is.
     #[must_use]
     pub fn node(&self, page: usize) -> Option<NodeId> {
@@ -80,6 +86,13 @@ impl<O: Own> Chunk<O> {
             None if pages.is_empty() => {}
             None => self.nodes.push((node, pages)),
         }
+    }
+
+    /// Bytes of its pages that are in memory.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let pages = self.nodes.iter().map(|(_, on)| u64::from(on.count()));
+        pages.sum::<u64>() * self.size().bytes()
     }
 
     /// The page is on that node, and on no other.

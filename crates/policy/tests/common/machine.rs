@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A fast and a slow node under the policy: accessed bits that are read as asked for, orders that are checked.
+//! A fast and a slow node under a policy: accessed bits that are read as asked for, orders that are checked.
+#![allow(dead_code, reason = "each test takes what it needs")]
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -22,8 +23,6 @@ use terrace_policy::Event;
 use terrace_policy::Migration;
 use terrace_policy::Policy;
 use terrace_policy::Verdict;
-use terrace_policy::presets::nomad::Nomad;
-use terrace_policy::presets::nomad::Params;
 
 pub(crate) const FAST: NodeId = NodeId(0);
 pub(crate) const SLOW: NodeId = NodeId(1);
@@ -78,31 +77,43 @@ pub(crate) struct Told {
 
 /// See the module.
 pub(crate) struct Machine {
-    pub(crate) policy: Nomad,
+    pub(crate) policy: Box<dyn Policy>,
     pub(crate) now: Nanos,
     pub(crate) node: BTreeMap<u64, NodeId>,
     pub(crate) flying: BTreeMap<u64, Migration>,
     accessed: BTreeSet<u64>,
     seen: BTreeSet<u64>,
-    cleared: Nanos,
+    pub(crate) cleared: Nanos,
+    /// The reading before in this pass.
+    before: Nanos,
+    /// Migrations under way at most.
     limit: usize,
+    /// Whether promotions are to keep a shadow.
+    shadows: bool,
     pub(crate) scans: Vec<Nanos>,
     pub(crate) reclaims: Vec<u64>,
 }
 
 impl Machine {
     /// `fast` pages on the fast node, the rest of `pages` on the slow one.
-    pub(crate) fn new(params: Params, fast: u64, pages: u64) -> Self {
+    pub(crate) fn new(
+        policy: impl Policy + 'static,
+        (limit, shadows): (usize, bool),
+        fast: u64,
+        pages: u64,
+    ) -> Self {
         let node = (0..pages).map(|n| (n, if n < fast { FAST } else { SLOW }));
         Self {
-            policy: Nomad::new(params, tiers()),
+            policy: Box::new(policy),
             now: Nanos::from_secs(1),
             node: node.collect(),
             flying: BTreeMap::new(),
             accessed: BTreeSet::new(),
             seen: BTreeSet::new(),
             cleared: Nanos::from_secs(1),
-            limit: params.inflight_pages,
+            before: Nanos::ZERO,
+            limit,
+            shadows,
             scans: Vec::new(),
             reclaims: Vec::new(),
         }
@@ -132,13 +143,18 @@ impl Machine {
 
     /// The access faults; it sets the accessed bit.
     pub(crate) fn fault(&mut self, n: u64) {
+        self.fault_after(n, None);
+    }
+
+    /// As [`Self::fault`], so long after the page was armed.
+    pub(crate) fn fault_after(&mut self, n: u64, idle: Option<Nanos>) {
         self.touch(n);
         let event = Event::HintFault {
             cpu_node: None,
             page: page(n),
             node: self.node[&n],
             write: false,
-            idle: None,
+            idle,
         };
         self.policy.observe(self.now, &event);
     }
@@ -171,6 +187,7 @@ impl Machine {
             self.seen.clear();
             self.cleared = self.now;
         }
+        self.before = Nanos(self.now.0 - self.cleared.0);
         chunks.into_values().collect()
     }
 
@@ -185,7 +202,7 @@ impl Machine {
         let reading = ChunkReading {
             pid: Pid(1),
             start: Addr(chunk * CHUNK_BYTES),
-            since: Nanos::ZERO,
+            since: self.before,
             until: Nanos(self.now.0 - self.cleared.0),
             last: told.last,
             huge: false,
@@ -216,7 +233,10 @@ impl Machine {
                     let n = number(page);
                     let up = match migration {
                         Migration::Promote { to, keep_shadow } => {
-                            assert_eq!((self.node[&n], to, keep_shadow), (SLOW, FAST, true));
+                            assert_eq!(
+                                (self.node[&n], to, keep_shadow),
+                                (SLOW, FAST, self.shadows)
+                            );
                             true
                         }
                         Migration::Demote { to } => {

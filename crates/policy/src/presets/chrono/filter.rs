@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Captured idle times and what they make of a page (3.1): a candidate, a page to promote, or neither.
+
+use terrace_core::CHUNK_BYTES;
+use terrace_core::ChunkReading;
+use terrace_core::Nanos;
+use terrace_core::NodeId;
+use terrace_core::PageBits;
+use terrace_core::PageRef;
+use terrace_core::PageSize;
+
+use super::Chrono;
+use super::dcsc::middle;
+use super::heat::as_base;
+use super::params::Source;
+use super::queue::Entry;
+use crate::kit::pages::Key;
+use crate::kit::pages::page_of;
+use crate::kit::pages::split;
+
+impl Chrono {
+    /// A page was touched that the scanner had armed. Pages of 1 GiB are not moved by anybody.
+    pub(super) fn hint_fault(
+        &mut self,
+        now: Nanos,
+        page: PageRef,
+        node: NodeId,
+        idle: Option<Nanos>,
+    ) {
+        if page.size == PageSize::Giant1G || self.tiers.node(node).is_none() {
+            return;
+        }
+        let (key, index) = split(page);
+        self.residents
+            .sized(key, page.size == PageSize::Huge2M, now);
+        self.residents.put(key, index, node);
+        let slow = !self.tiers.is_top(node);
+        self.counters.faults_slow += u64::from(slow);
+        let Some(idle) = idle else {
+            return;
+        };
+        if self.params.probe == Source::Faults {
+            self.dcsc.faulted(now, key, index, idle);
+        }
+        if slow && self.params.cit == Source::Faults {
+            self.measured(now, key, index, idle);
+        }
+    }
+
+    /// A slow page's captured idle time, one round of the filter. What waits for its migration has passed, and leaves the
+    /// queue where it is not below the threshold any more.
+    fn measured(&mut self, now: Nanos, key: Key, index: usize, idle: Nanos) {
+        let threshold = self.tuning.threshold();
+        let Some(chunk) = self.residents.pages.get_mut(key) else {
+            return;
+        };
+        let size = chunk.size();
+        let marks = &mut chunk.own;
+        let idle = as_base(idle, size);
+        let period_ago = Nanos(now.0.saturating_sub(self.round.0));
+        if marks.demoted.get(index) {
+            // Its rounds begin now; in the paper the demotion itself arms it.
+            marks.demoted.clear(index);
+            if self.demoted.take(period_ago, key, index) {
+                self.demoted.add(now, key, index);
+            }
+        }
+        if idle >= threshold {
+            let mut one = PageBits::NONE;
+            one.set(index);
+            self.lost(key, &one);
+            return;
+        }
+        if marks.queued.get(index) || chunk.flying.get(index) {
+            return;
+        }
+        let (rounds, longest) = marks.round(index, idle);
+        self.counters.candidates += u64::from(rounds == 1);
+        if rounds >= self.params.rounds {
+            marks.candidate.clear(index);
+            marks.queued.set(index);
+            self.counters.enqueued += 1;
+            self.tuning.now.enqueued += size.bytes();
+            if self.demoted.take(period_ago, key, index) {
+                self.counters.thrashed += 1;
+                self.tuning.now.thrashed += size.bytes();
+            }
+            self.enqueue(Entry {
+                page: page_of(key, index, size),
+                idle: longest,
+            });
+        }
+    }
+
+    /// These pages of 2 MiB are not below the threshold: no candidates, and not to be promoted.
+    fn lost(&mut self, key: Key, pages: &PageBits) {
+        let Some(chunk) = self.residents.pages.get_mut(key) else {
+            return;
+        };
+        let size = chunk.size();
+        let marks = &mut chunk.own;
+        self.counters.lost += u64::from(marks.candidate.and(pages).count());
+        marks.candidate = marks.candidate.without(pages);
+        for page in marks.queued.and(pages).pages() {
+            self.counters.lost += 1;
+            self.queue.remove(page_of(key, page, size));
+        }
+        marks.queued = marks.queued.without(pages);
+    }
+
+    /// Into the queue; who is not in it because of that has to be a candidate again.
+    pub(super) fn enqueue(&mut self, entry: Entry) {
+        let out = self.queue.push(entry);
+        if let Some((_, chunk, index)) = out.and_then(|page| self.residents.pages.find(page)) {
+            chunk.own.queued.clear(index);
+        }
+    }
+
+    /// A reading of 2 MiB: where its pages are, idle times of the victims and, by option, of all; and once a pass
+    /// which pages of the lists were accessed.
+    pub(super) fn read(&mut self, now: Nanos, reading: &ChunkReading<'_>) {
+        let key = (reading.pid, reading.start.0 / CHUNK_BYTES);
+        self.residents.sized(key, reading.huge, now);
+        self.residents.placed(key, reading);
+        self.huge |= reading.huge;
+        if self.params.probe == Source::AccessedBits {
+            self.dcsc.read(now, key, reading);
+        }
+        if self.params.cit == Source::AccessedBits {
+            self.measured_by_bits(now, key, reading);
+        }
+        self.mark(key, reading);
+        let Some(chunk) = self.residents.pages.get_mut(key) else {
+            return;
+        };
+        chunk.read = now;
+        let absent = (chunk.own.queued.or(&chunk.own.candidate)).without(&reading.present);
+        let absent = absent.without(&chunk.flying);
+        if !absent.is_empty() {
+            self.residents.forget(key, &absent);
+        }
+    }
+
+    /// By accessed bits the Ticking-scan takes 2 MiB once a scan period: the rung that shows a page is its idle time; who
+    /// is not seen in the pass, which is longer than the threshold, is not below it.
+    fn measured_by_bits(&mut self, now: Nanos, key: Key, reading: &ChunkReading<'_>) {
+        let cleared = Nanos(now.0.saturating_sub(reading.until.0));
+        let (_, pass) = self.asked;
+        let Some(chunk) = self.residents.pages.get_mut(key) else {
+            return;
+        };
+        let ago = chunk.own.ticked.map(|ticked| cleared.since(ticked));
+        if ago.is_none_or(|ago| ago >= self.params.scan_period) {
+            chunk.own.ticked = Some(cleared);
+        } else if ago.is_some_and(|ago| ago.0 >= pass.0 / 2) {
+            return;
+        }
+        let slow = reading.nodes.iter();
+        let slow = slow.filter(|(node, _)| !self.tiers.is_top(*node));
+        let slow = slow.fold(PageBits::NONE, |all, (_, on)| all.or(on));
+        for page in reading.fresh.and(&slow).pages() {
+            self.measured(now, key, page, middle(reading));
+        }
+        if reading.last {
+            self.lost(key, &PageBits::ALL.without(&reading.accessed));
+        }
+    }
+
+    /// Tells the lists which pages were accessed since the clearing, as far as [`Chrono::window`] goes.
+    fn mark(&mut self, key: Key, reading: &ChunkReading<'_>) {
+        let Some(chunk) = self.residents.pages.get_mut(key) else {
+            return;
+        };
+        let marks = &mut chunk.own;
+        if reading.until <= self.window {
+            marks.early = reading.accessed;
+        }
+        let tell = !marks.told && (reading.until >= self.window || reading.last);
+        let early = marks.early;
+        marks.told = !reading.last && (marks.told || tell);
+        if reading.last {
+            marks.early = PageBits::NONE;
+        }
+        if !tell {
+            return;
+        }
+        for (node, lists) in &mut self.residents.lists {
+            let on = self.residents.pages.get(key).map(|chunk| chunk.on(*node));
+            let Some(on) = on.filter(|on| !on.is_empty()) else {
+                continue;
+            };
+            let first = self.residents.pages.unit(*node, key, 0);
+            for page in on.pages() {
+                let unit = first + u32::try_from(page).expect("one of 512");
+                lists.read(unit, early.get(page));
+            }
+        }
+    }
+}

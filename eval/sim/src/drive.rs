@@ -486,6 +486,7 @@ impl<'a> Run<'a> {
             migration_ns: totals.migration,
             stall_ns: totals.stall,
             worker_ns: totals.workers,
+            scan_ns: totals.scans,
             supervisor_ns: totals.supervisor,
             writes_waited: totals.writes_waited,
             written_lines: self.written.lines,

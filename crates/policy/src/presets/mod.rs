@@ -5,6 +5,7 @@ pub mod adaptive;
 pub mod hemem;
 pub mod kernel_tiering;
 pub mod linux_nb;
+pub mod mtm;
 pub mod nomad;
 pub mod none;
 pub mod tpp;

@@ -101,7 +101,7 @@ impl Nomad {
 
     /// Takes a cluster from the node's lists, as far as it is under its mark.
     fn coldest(&mut self, node: NodeId) -> Vec<PageRef> {
-        let mut shortage = self.memory.shortage(node);
+        let mut shortage = self.memory.shortage(node, self.params.demote_scale_factor);
         let most = self.params.inflight_pages - self.inflight.len();
         let mut cluster = Vec::new();
         let Some(lists) = self.lists.get_mut(&node) else {

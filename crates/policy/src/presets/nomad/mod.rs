@@ -15,11 +15,10 @@
 //! Nothing is weighed and nothing is slowed down: it thrashes where its paper says so. `docs/papers/nomad.md` has
 //! each decision.
 //!
-//! * [`params`]; `queues` (PCQ and MPQ), `pages` (what is known of them), `memory` (free memory and the marks);
+//! * [`params`]; `queues` (PCQ and MPQ), `pages` (what is known of them);
 //!   `observe` takes faults and readings in, `migrate` gives orders and takes their ends; this file ties them together.
 
 mod figures;
-mod memory;
 mod migrate;
 mod observe;
 mod pages;
@@ -45,11 +44,11 @@ use crate::event::Action;
 use crate::event::Event;
 use crate::event::Reason;
 use crate::event::ScanScope;
+use crate::kit::FreeMemory;
 use crate::kit::TwoLists;
 use crate::kit::two_lists::List;
 use crate::preset::Colour;
 use figures::Figures;
-use memory::FreeMemory;
 use migrate::Flight;
 use pages::Pages;
 pub use params::Params;
@@ -127,7 +126,7 @@ impl Nomad {
             pages: Pages::default(),
             pcq: Pcq::new(params.pcq_bytes),
             mpq: Mpq::new(params.mpq_bytes),
-            memory: FreeMemory::new(params.demote_scale_factor),
+            memory: FreeMemory::default(),
             inflight: BTreeMap::new(),
             watched: BTreeMap::new(),
             actions: VecDeque::from([Action::Scan {

@@ -2,8 +2,8 @@
 //! Free memory of the nodes between its samples, and the two marks.
 //!
 //! ```text
-//! room     = free - promised here - high watermark                       what promotions may take
-//! shortage = high + demote_scale_factor / 10,000 of the node - free - demotions under way
+//! room     = free - promised here - high watermark             what migrations to the node may take
+//! shortage = high + a part of the node - free - demotions under way
 //! ```
 //!
 //! A sample is true when it is taken; what was ordered since takes or gives memory.
@@ -25,28 +25,22 @@ struct Node {
 }
 
 /// All nodes'.
-#[derive(Debug)]
-pub(super) struct FreeMemory {
+#[derive(Debug, Default)]
+pub struct FreeMemory {
     nodes: BTreeMap<NodeId, Node>,
-    demote_scale_factor: u64,
 }
 
 impl FreeMemory {
-    pub(super) const fn new(demote_scale_factor: u64) -> Self {
-        Self {
-            nodes: BTreeMap::new(),
-            demote_scale_factor,
-        }
-    }
-
-    pub(super) fn sampled(&mut self, id: NodeId, memory: NodeMemory) {
+    /// A node's memory was sampled.
+    pub fn sampled(&mut self, id: NodeId, memory: NodeMemory) {
         let node = self.nodes.entry(id).or_default();
         node.memory = memory;
         node.full = false;
     }
 
-    /// Bytes that promotions may still take; 0 where nothing is known.
-    pub(super) fn room(&self, id: NodeId) -> u64 {
+    /// Bytes that migrations to the node may still take; 0 where nothing is known.
+    #[must_use]
+    pub fn room(&self, id: NodeId) -> u64 {
         let node = self.nodes.get(&id).filter(|node| !node.full);
         node.map_or(0, |node| {
             let taken = node.coming + node.memory.high_bytes;
@@ -54,29 +48,25 @@ impl FreeMemory {
         })
     }
 
-    /// Bytes that demotion has to order away.
-    pub(super) fn shortage(&self, id: NodeId) -> u64 {
+    /// Bytes that demotion has to order away for so many 1/10,000 of the node to be free above its high watermark.
+    #[must_use]
+    pub fn shortage(&self, id: NodeId, part: u64) -> u64 {
         self.nodes.get(&id).map_or(0, |node| {
-            let share = u128::from(node.memory.total_bytes) * u128::from(self.demote_scale_factor);
+            let share = u128::from(node.memory.total_bytes) * u128::from(part);
             let share = u64::try_from(share / 10_000).unwrap_or(u64::MAX);
             let mark = node.memory.high_bytes.saturating_add(share);
             mark.saturating_sub(node.memory.free_bytes + node.going)
         })
     }
 
-    pub(super) fn ordered(&mut self, from: NodeId, to: NodeId, bytes: u64) {
+    /// A migration was ordered.
+    pub fn ordered(&mut self, from: NodeId, to: NodeId, bytes: u64) {
         self.nodes.entry(to).or_default().coming += bytes;
         self.nodes.entry(from).or_default().going += bytes;
     }
 
     /// A migration ended; `took` memory of its target, `gave` some of its source.
-    pub(super) fn ended(
-        &mut self,
-        (from, to): (NodeId, NodeId),
-        bytes: u64,
-        took: bool,
-        gave: bool,
-    ) {
+    pub fn ended(&mut self, (from, to): (NodeId, NodeId), bytes: u64, took: bool, gave: bool) {
         let node = self.nodes.entry(to).or_default();
         node.coming = node.coming.saturating_sub(bytes);
         if took {
@@ -90,7 +80,7 @@ impl FreeMemory {
     }
 
     /// An allocation on the node failed: no room until the next sample.
-    pub(super) fn mark_full(&mut self, id: NodeId) {
+    pub fn mark_full(&mut self, id: NodeId) {
         self.nodes.entry(id).or_default().full = true;
     }
 }

@@ -32,6 +32,8 @@ pub struct Fault {
     pub tid: u32,
     /// The processor it ran on.
     pub cpu: u32,
+    /// The node of that processor.
+    pub cpu_node: Option<NodeId>,
     /// The address it touched, to the byte.
     pub addr: Addr,
     /// Where the page is (after the fault, if the kernel moved it).
@@ -145,7 +147,7 @@ pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
 }
 
 fn decode_fault(wire: &[u8; WIRE_BYTES], pid: Pid, time: Nanos) -> Result<Fault, DecodeError> {
-    let node = u16_at(wire, 40);
+    let node = |at| Some(u16_at(wire, at)).filter(|node| *node != NO_NODE);
     let pages = u16_at(wire, 42);
     if !(1..=512).contains(&pages) {
         return Err(DecodeError::Pages(pages));
@@ -154,8 +156,9 @@ fn decode_fault(wire: &[u8; WIRE_BYTES], pid: Pid, time: Nanos) -> Result<Fault,
         pid,
         tid: u32_at(wire, 28),
         cpu: u32_at(wire, 36),
+        cpu_node: node(46).map(NodeId),
         addr: Addr(u64_at(wire, 8)),
-        node: (node != NO_NODE).then_some(NodeId(node)),
+        node: node(40).map(NodeId),
         pages,
         write: wire[45] & FLAG_WRITE != 0,
         migrated: wire[45] & FLAG_MIGRATED != 0,
@@ -190,6 +193,7 @@ mod tests {
         let mut wire = [0u8; WIRE_BYTES];
         let mut put = |at: usize, bytes: &[u8]| wire[at..at + bytes.len()].copy_from_slice(bytes);
         put(40, &NO_NODE.to_ne_bytes());
+        put(46, &NO_NODE.to_ne_bytes());
         let (kind, pid, time) = match *record {
             Record::Scan { pid, range, time } => {
                 put(8, &range.start.0.to_ne_bytes());
@@ -201,6 +205,7 @@ mod tests {
                 put(28, &f.tid.to_ne_bytes());
                 put(36, &f.cpu.to_ne_bytes());
                 put(40, &f.node.map_or(NO_NODE, |n| n.0).to_ne_bytes());
+                put(46, &f.cpu_node.map_or(NO_NODE, |n| n.0).to_ne_bytes());
                 put(42, &f.pages.to_ne_bytes());
                 put(45, &[u8::from(f.write) | u8::from(f.migrated) << 1]);
                 (KIND_FAULT, f.pid, f.time)
@@ -225,16 +230,17 @@ mod tests {
     fn any_record() -> impl Strategy<Value = Record> {
         let fault = (
             any::<(u32, u32, u32, u64)>(),
-            proptest::option::of(0..NO_NODE),
+            [(); 2].map(|()| proptest::option::of(0..NO_NODE)),
             1u16..=512,
             any::<(bool, bool, u64)>(),
         )
             .prop_map(
-                |((pid, tid, cpu, addr), node, pages, (write, migrated, time))| {
+                |((pid, tid, cpu, addr), [node, cpu_node], pages, (write, migrated, time))| {
                     Record::Fault(Fault {
                         pid: Pid(pid),
                         tid,
                         cpu,
+                        cpu_node: cpu_node.map(NodeId),
                         addr: Addr(addr),
                         node: node.map(NodeId),
                         pages,

@@ -133,11 +133,9 @@ fn print(report: &Report, topology: &Topology) {
         .iter()
         .filter(|_| topology.cpu_nodes.len() > 1)
     {
-        let view: Vec<String> = topology
-            .view(*from)
-            .iter()
-            .map(ToString::to_string)
-            .collect();
+        let views = topology.views();
+        let nodes = views.of(Some(*from)).map_or(&[][..], |view| view.nodes());
+        let view: Vec<String> = nodes.iter().map(|seen| seen.node.to_string()).collect();
         say!("seen from node {from}: {}", view.join(", "));
     }
 }

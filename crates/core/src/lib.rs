@@ -13,6 +13,7 @@ mod parse;
 mod space;
 mod time;
 mod topology;
+mod views;
 
 pub use address::Addr;
 pub use address::PageRef;
@@ -38,3 +39,8 @@ pub use topology::NodeInfo;
 pub use topology::NodeMemory;
 pub use topology::TierId;
 pub use topology::Tiers;
+pub use views::AccessPath;
+pub use views::Seen;
+pub use views::View;
+pub use views::Views;
+pub use views::classes;

@@ -53,6 +53,7 @@ fn faults(bench: &mut Bench, order: &Order, idle: Nanos) {
                 bench.now = bench.now + STEP;
             }
             let event = Event::HintFault {
+                cpu_node: None,
                 page: page(u64::from(*n)),
                 node: bench.machine.node[*n as usize],
                 write: n % 4 == 0,

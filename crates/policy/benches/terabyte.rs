@@ -71,7 +71,7 @@ fn tick(c: &mut Criterion) {
                     let way = Way::Ordinary;
                     bench
                         .engine
-                        .ended(bench.now, page, migration, Verdict::Busy, way);
+                        .ended(bench.now, page, migration, None, Verdict::Busy, way);
                 }
             }
             spent

@@ -33,11 +33,13 @@ bitflags! {
         /// Promotion in the hint fault, whose access waits for it: the kernel's own tiering. A fault cannot be
         /// held up from user space, so only the simulator has it.
         const PROMOTION_IN_FAULT = 1 << 8;
+        /// Two pages of different nodes change places ([`crate::Migration::Exchange`]; AutoTiering 4.1).
+        const EXCHANGE = 1 << 9;
     }
 }
 
 /// The words for people, in the order of the bits.
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 10] = [
     "hint faults",
     "samples",
     "accessed bits",
@@ -47,6 +49,7 @@ const NAMES: [&str; 9] = [
     "shadows",
     "writers that wait",
     "promotion in the fault",
+    "exchange of pages",
 ];
 
 impl Capabilities {

@@ -159,21 +159,23 @@ impl Engine {
         }
     }
 
-    /// A migration ended.
+    /// A migration ended; `from` is where the page was, where the mover says it.
     pub fn ended(
         &mut self,
         now: Nanos,
         page: PageRef,
         migration: Migration,
+        from: Option<NodeId>,
         verdict: Verdict,
         way: Way,
     ) {
-        self.stats.count(page.size, migration, verdict, way);
+        self.stats.count(page.size, migration, from, verdict, way);
         self.policy.observe(
             now,
             &Event::Ended {
                 page,
                 migration,
+                from,
                 verdict,
             },
         );

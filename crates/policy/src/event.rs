@@ -25,6 +25,8 @@ pub enum Event {
         write: bool,
         /// Captured idle time: from arming to access. Unknown where the arming was not seen.
         idle: Option<Nanos>,
+        /// The node of the processor that accessed it. Unknown where the tracker does not say.
+        cpu_node: Option<NodeId>,
     },
     /// The tracker armed a range: every page of it that the scope takes in will fault when it is
     /// touched next. Pages that were armed before stay as they were.
@@ -65,6 +67,8 @@ pub enum Event {
         page: PageRef,
         /// What was asked.
         migration: Migration,
+        /// Where the page was when it was taken on. Unknown where the mover does not say.
+        from: Option<NodeId>,
         /// How it went.
         verdict: Verdict,
     },
@@ -162,7 +166,7 @@ pub enum Refusal {
 /// What a migration was to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Migration {
-    /// To a faster tier.
+    /// To a node that is faster, for who accesses it.
     Promote {
         /// Target.
         to: NodeId,
@@ -174,6 +178,14 @@ pub enum Migration {
         /// Target.
         to: NodeId,
     },
+    /// It changes places with another page of its size, without any free memory
+    /// ([`crate::Capabilities::EXCHANGE`]). Both moved or none.
+    Exchange {
+        /// Target: where the other page is.
+        to: NodeId,
+        /// The other page; it goes where this one was.
+        with: PageRef,
+    },
 }
 
 impl Migration {
@@ -181,7 +193,7 @@ impl Migration {
     #[must_use]
     pub const fn target(self) -> NodeId {
         match self {
-            Self::Promote { to, .. } | Self::Demote { to } => to,
+            Self::Promote { to, .. } | Self::Demote { to } | Self::Exchange { to, .. } => to,
         }
     }
 }

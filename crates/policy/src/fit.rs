@@ -241,7 +241,7 @@ fn sets(trackers: &[TrackerKind], seen: Capabilities, offer: &Offer) -> Vec<Vec<
 }
 
 fn misfit(preset: &Preset, trackers: &[TrackerKind], seen: Capabilities, offer: &Offer) -> Misfit {
-    let fitting = with_uses(preset, &[TrackerKind::Auto], seen, offer);
+    let fitting = sets(&[TrackerKind::Auto], seen, offer);
     let fitting: Vec<String> = fitting.iter().map(|set| names(set)).collect();
     let advice = if fitting.is_empty() {
         "no trackers here give all of it".to_owned()

@@ -91,6 +91,8 @@ pub struct MachineOptions {
     pub scanner: KernelScanner,
     /// A demoted page is armed where it arrives.
     pub arms_demoted: bool,
+    /// A demotion that is ordered in a hint fault is carried out in it, where promotions are.
+    pub demotes_in_fault: bool,
 }
 
 /// What decides.
@@ -147,10 +149,10 @@ pub enum PolicyError {
 /// Where there is no such policy, or it cannot work on this machine.
 pub fn by_name(name: &str, tiers: &Tiers) -> Result<Box<dyn Policy>, PolicyError> {
     let mut settings = Settings::new(name, std::collections::BTreeMap::new());
-    with_settings(name, tiers, &mut settings)
+    with_settings(name, &Host::new(tiers.clone()), &mut settings)
 }
 
-/// Makes the policy of that name with these parameters. Whoever calls may have parameters of its own
+/// Makes the policy of that name for that machine with these parameters. Whoever calls may have parameters of its own
 /// among them, and asks them to be finished with ([`Settings::finish`]) when it has read those.
 ///
 /// # Errors
@@ -158,14 +160,14 @@ pub fn by_name(name: &str, tiers: &Tiers) -> Result<Box<dyn Policy>, PolicyError
 /// Where there is no such policy, it cannot work on this machine, or a value cannot be.
 pub fn with_settings(
     name: &str,
-    tiers: &Tiers,
+    host: &Host,
     settings: &mut Settings,
 ) -> Result<Box<dyn Policy>, PolicyError> {
     let preset = on_linux(name)?;
-    if !preset.needs.is_empty() && tiers.count() < 2 {
+    if !preset.needs.is_empty() && host.tiers.count() < 2 {
         return Err(PolicyError::OneTier(name.to_owned()));
     }
-    Ok((preset.build)(settings, &Host::new(tiers.clone()))?)
+    Ok((preset.build)(settings, host)?)
 }
 
 /// The preset of that name, for a real machine.

@@ -12,6 +12,7 @@ use terrace_core::NodeId;
 use terrace_core::NodeInfo;
 use terrace_core::TierId;
 use terrace_core::Tiers;
+use terrace_core::Views;
 
 use crate::Capabilities;
 use crate::Policy;
@@ -27,15 +28,21 @@ use crate::settings::Settings;
 pub struct Host {
     /// The machine's tiers.
     pub tiers: Tiers,
+    /// Its memory as each node of processors sees it.
+    pub views: Views,
+    /// What is there for the policy to take ([`crate::Fit::takes`]).
+    pub given: Capabilities,
     /// What its kernel knows, for policies that stand for the kernel's own.
     pub kernel: KernelView,
 }
 
 impl Host {
-    /// A machine with these tiers, of whose kernel nothing is known.
+    /// A machine with these tiers, of which nothing else is known.
     #[must_use]
     pub fn new(tiers: Tiers) -> Self {
         Self {
+            views: Views::of_tiers(&tiers),
+            given: Capabilities::empty(),
             tiers,
             kernel: KernelView::default(),
         }

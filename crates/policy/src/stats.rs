@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What was done, counted: each figure is defined here once, with its unit and its sentence, and nowhere else.
 //!
-//! The migrations keep the books: `ordered = promoted + demoted + aborted + refused + lost` once none
+//! The migrations keep the books: `ordered = promoted + demoted + exchanged + aborted + refused + lost` once none
 //! is under way; a test in the lab adds them up at the end of a run.
 
 use std::collections::BTreeMap;
@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::Serialize;
+use terrace_core::NodeId;
 use terrace_core::PageSize;
 
 use crate::distribution::Distribution;
@@ -42,6 +43,8 @@ terrace_core::figures! {
         demoted_pages: u64 as Count,
         /// Bytes moved to a slower tier.
         demoted_bytes: u64 as Bytes,
+        /// Pairs of pages that changed places.
+        exchanged_pairs: u64 as Count,
         /// Bytes that migrations wrote to each node, by its number. It is what was copied there (HeMem
         /// 5.2.3); an order for 2 MiB counts whole, also where less of it is in memory.
         migration_written_bytes: BTreeMap<u16, u64> as Bytes,
@@ -94,7 +97,14 @@ terrace_core::figures! {
 
 impl Stats {
     /// Counts a migration's end.
-    pub fn count(&mut self, size: PageSize, migration: Migration, verdict: Verdict, way: Way) {
+    pub fn count(
+        &mut self,
+        size: PageSize,
+        migration: Migration,
+        from: Option<NodeId>,
+        verdict: Verdict,
+        way: Way,
+    ) {
         let moved = matches!(verdict, Verdict::Moved { .. } | Verdict::MovedOntoShadow);
         if moved {
             match migration {
@@ -106,11 +116,15 @@ impl Stats {
                     self.demoted_pages += 1;
                     self.demoted_bytes += size.bytes();
                 }
+                Migration::Exchange { .. } => self.exchanged_pairs += 1,
             }
         }
         if matches!(verdict, Verdict::Moved { .. }) {
             let written = self.migration_written_bytes.entry(migration.target().0);
             *written.or_default() += size.bytes();
+            if let (Migration::Exchange { .. }, Some(from)) = (migration, from) {
+                *self.migration_written_bytes.entry(from.0).or_default() += size.bytes();
+            }
         }
         match (verdict, way) {
             (Verdict::Moved { .. }, Way::Transaction) => self.tpm_committed += 1,

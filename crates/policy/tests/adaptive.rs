@@ -258,6 +258,7 @@ impl Watch {
             self.room += i128::from(page.size.bytes());
         }
         let event = Event::Ended {
+            from: None,
             page,
             migration,
             verdict,

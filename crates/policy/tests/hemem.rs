@@ -165,7 +165,7 @@ proptest! {
                 9 => Event::Memory { node, memory: Machine::some_memory(u64::from(a) * PAGE) },
                 10 if !flying.is_empty() => {
                     let (page, migration) = flying.swap_remove(usize::from(a) % flying.len());
-                    Event::Ended { page, migration, verdict: Machine::any_verdict(b) }
+                    Event::Ended { from: None, page, migration, verdict: Machine::any_verdict(b) }
                 }
                 _ => { now = now + TICK; policy.tick(now); continue; }
             };
@@ -406,6 +406,7 @@ fn a_program_with_priority_has_its_memory_in_the_fast_tier() {
                 let promote = matches!(migration, Migration::Promote { .. });
                 let verdict = machine.finish(n, promote, 0);
                 let ended = Event::Ended {
+                    from: None,
                     page,
                     migration,
                     verdict,

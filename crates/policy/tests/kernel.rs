@@ -59,12 +59,13 @@ impl Kernel {
         };
         let mut space = Space::new(Pid(7), Addr(1 << 40));
         assert!(space.add([(0..PAGES, size)]));
+        let tiers = Tiers::new(vec![node(FAST, 0, &[0], 80), node(SLOW, 1, &[], 250)]);
         let host = Host {
-            tiers: Tiers::new(vec![node(FAST, 0, &[0], 80), node(SLOW, 1, &[], 250)]),
             kernel: KernelView {
                 space: space.clone(),
                 ..KernelView::default()
             },
+            ..Host::new(tiers)
         };
         let given = params.iter().map(|(name, value)| {
             let (name, value) = ((*name).to_owned(), (*value).to_owned());
@@ -105,6 +106,7 @@ impl Kernel {
     /// A hint fault on a slow page, idle for so long; what the policy wants.
     fn fault(&mut self, unit: u32, idle_ms: u64) -> Vec<Action> {
         let event = Event::HintFault {
+            cpu_node: None,
             page: self.page(unit),
             node: SLOW,
             write: false,
@@ -127,6 +129,7 @@ impl Kernel {
 
     fn ended(&mut self, unit: u32, migration: Migration) {
         let event = Event::Ended {
+            from: None,
             page: self.page(unit),
             migration,
             verdict: Verdict::Moved { shadow: false },

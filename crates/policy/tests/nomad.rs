@@ -172,6 +172,7 @@ fn any_event(now: Nanos, what: u8, a: u8, b: u8) -> Option<Event> {
     let bytes = |pages: u8| u64::from(pages) * PAGE * 9;
     Some(match what {
         0..=2 => Event::HintFault {
+            cpu_node: None,
             page,
             node,
             write: b & 8 > 0,
@@ -217,6 +218,7 @@ fn whatever(steps: &[(u8, u8, u8)]) -> Vec<Action> {
             let (page, migration) = flying.swap_remove(usize::from(a) % flying.len());
             let up = matches!(migration, Migration::Promote { .. });
             let event = Event::Ended {
+                from: None,
                 page,
                 migration,
                 verdict: verdict(up, b & 1 > 0, b),
@@ -304,6 +306,7 @@ fn huge_pages_keep_no_shadow() {
     policy.observe(
         now,
         &Event::HintFault {
+            cpu_node: None,
             page: huge,
             node: SLOW,
             write: false,

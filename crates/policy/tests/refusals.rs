@@ -175,15 +175,15 @@ fn each_refusal_reaches_the_policy_and_is_counted() {
     ];
     let expected: Vec<_> = ACTIONS.into_iter().zip(why).collect();
     assert_eq!(take(&log), expected);
-    assert_eq!(engine.stats().actions_refused, 7);
+    assert_eq!(engine.stats().actions_refused, 8);
     assert_eq!((engine.stats().ordered, machine.migrations), (1, 1));
     // It has asked again since: once for each round, however often it is refused.
     engine.pump(Nanos(1), &mut machine);
-    assert_eq!(take(&log).len(), 7);
+    assert_eq!(take(&log).len(), 8);
     machine.serves = true;
     engine.pump(Nanos(2), &mut machine);
     assert_eq!(take(&log), []);
-    assert_eq!(engine.stats().actions_refused, 14);
+    assert_eq!(engine.stats().actions_refused, 16);
 }
 
 #[test]

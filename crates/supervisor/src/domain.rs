@@ -83,7 +83,8 @@ impl Domain {
     /// Where there is no such policy, or a thread or a file that it needs.
     pub fn open(options: &Options, host: Host, members: Option<Members>) -> anyhow::Result<Self> {
         let mut settings = options.settings.clone();
-        let policy = terrace_policy::with_settings(&options.policy, &host.tiers, &mut settings)?;
+        let policy =
+            terrace_policy::with_settings(&options.policy, &host.for_policy(), &mut settings)?;
         settings.finish()?;
         let mut limits = host.limits.clone();
         let trackers = open_trackers(options, &host, &mut limits);

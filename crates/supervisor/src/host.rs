@@ -11,6 +11,7 @@ use terrace_core::NodeId;
 use terrace_core::NodeInfo;
 use terrace_core::TierId;
 use terrace_core::Tiers;
+use terrace_core::Views;
 use terrace_policy::Capabilities;
 use terrace_policy::Fit;
 use terrace_policy::Misfit;
@@ -82,6 +83,8 @@ fn iec(bytes: u64) -> String {
 pub struct Host {
     /// Its tiers, as the policy sees them.
     pub tiers: Tiers,
+    /// Its memory as each node of processors sees it.
+    pub views: Views,
     /// What goes with the policy.
     pub fit: Fit,
     /// Why something does not work as asked.
@@ -101,14 +104,27 @@ impl Host {
         let topology = Topology::discover(Path::new("/"), None)?;
         let preset = terrace_policy::on_linux(&options.policy)?;
         let mut host = Self::of(options, preset, topology.tiers.clone())?;
+        if !host.simulated_tier {
+            host.views = topology.views();
+        }
         let mut settings = options.settings.clone();
-        terrace_policy::with_settings(preset.name, &host.tiers, &mut settings)?;
+        terrace_policy::with_settings(preset.name, &host.for_policy(), &mut settings)?;
         settings.finish().map_err(PolicyError::from)?;
         host.limits.extend(unseen_tiers(&topology, preset.needs));
         for line in &host.limits {
             (options.tell)(line);
         }
         Ok(host)
+    }
+
+    /// What a policy is made for.
+    #[must_use]
+    pub fn for_policy(&self) -> terrace_policy::Host {
+        terrace_policy::Host {
+            views: self.views.clone(),
+            given: self.fit.takes,
+            ..terrace_policy::Host::new(self.tiers.clone())
+        }
     }
 
     fn of(options: &Options, preset: &Preset, tiers: Tiers) -> Result<Self, HostError> {
@@ -130,6 +146,7 @@ impl Host {
         }
         if tiers.count() > 1 || preset.needs.is_empty() {
             return Ok(Self {
+                views: Views::of_tiers(&tiers),
                 tiers,
                 fit,
                 limits: Vec::new(),
@@ -147,8 +164,10 @@ impl Host {
             iec(fast),
             iec(all - fast)
         );
+        let tiers = split(&tiers, fast);
         Ok(Self {
-            tiers: split(&tiers, fast),
+            views: Views::of_tiers(&tiers),
+            tiers,
             fit,
             limits: vec![line],
             simulated_tier: true,
@@ -265,6 +284,7 @@ mod tests {
             kernel_tiers: Some(1),
             distances: BTreeMap::new(),
             cpu_nodes: vec![NodeId(0)],
+            initiators: BTreeMap::new(),
         };
         let line = unseen_tiers(&topology, Capabilities::HINT_FAULTS).expect("something to tell");
         assert!(

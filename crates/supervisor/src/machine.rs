@@ -144,6 +144,10 @@ impl Machine for LinuxMachine {
         self.trackers.read(shortest, pass)
     }
 
+    fn sample(&mut self, _now: Nanos, on: bool) -> Served {
+        self.trackers.sample(on)
+    }
+
     fn inventory(&mut self, _now: Nanos) -> Served {
         self.inventory.start(self.managed.pids.iter().copied());
         Ok(())

@@ -24,16 +24,14 @@ use std::io;
 use std::path::Path;
 use std::path::PathBuf;
 
+use terrace_core::AccessPath;
 use terrace_core::NodeId;
 use terrace_core::NodeInfo;
 use terrace_core::TierId;
 use terrace_core::Tiers;
+use terrace_core::Views;
+use terrace_core::classes;
 use thiserror::Error;
-
-/// Latencies this much apart are different tiers: 5/4, about what the kernel's own rule makes of
-/// them (`MEMTIER_CHUNK_SIZE` against the abstract distance of DRAM).
-const NEXT_TIER_NUMERATOR: u32 = 5;
-const NEXT_TIER_DENOMINATOR: u32 = 4;
 
 /// Why the nodes cannot be told.
 #[derive(Debug, Error)]
@@ -105,6 +103,8 @@ pub struct Topology {
     pub distances: BTreeMap<(NodeId, NodeId), u32>,
     /// Nodes with processors, those without memory included.
     pub cpu_nodes: Vec<NodeId>,
+    /// Of each node that HMAT tells of: the nodes of processors that reach it best.
+    pub initiators: BTreeMap<NodeId, Vec<NodeId>>,
 }
 
 impl Topology {
@@ -122,6 +122,10 @@ impl Topology {
             .map(|n| n.info.id)
             .collect();
         let distances = distances(&nodes);
+        let initiators = nodes
+            .iter()
+            .map(|n| (n.info.id, n.initiators.clone()))
+            .collect();
         let cpu_nodes: Vec<NodeId> = nodes
             .iter()
             .filter(|n| !n.info.cpus.is_empty())
@@ -163,6 +167,7 @@ impl Topology {
             kernel_tiers: (!kernel.is_empty()).then_some(kernel_count.max(1)),
             distances,
             cpu_nodes,
+            initiators,
         })
     }
 
@@ -173,18 +178,31 @@ impl Topology {
         self.kernel_tiers.is_some_and(|count| count > 1)
     }
 
-    /// All nodes with memory as seen from a node with processors, nearest first: the view of the
-    /// tiers from there. Tiers come first, distance within a tier.
+    /// Memory as each node with processors sees it: by the tiers, then by what HMAT says of a node's best
+    /// initiators, else by distance.
     #[must_use]
-    pub fn view(&self, from: NodeId) -> Vec<NodeId> {
-        let mut seen: Vec<_> = self
-            .tiers
-            .nodes()
+    pub fn views(&self) -> Views {
+        let to = self.tiers.nodes();
+        let pairs = self
+            .cpu_nodes
             .iter()
-            .map(|n| (n.tier, self.distance(from, n.id), n.id))
-            .collect();
-        seen.sort_unstable();
-        seen.into_iter().map(|(_, _, id)| id).collect()
+            .flat_map(|from| to.iter().map(move |to| (*from, to)));
+        let path = |(from, to): (NodeId, &NodeInfo)| {
+            // Sysfs has the best initiator's figures only.
+            let best = self
+                .initiators
+                .get(&to.id)
+                .is_some_and(|nodes| nodes.contains(&from));
+            AccessPath {
+                from,
+                to: to.id,
+                read_latency_ns: to.read_latency_ns.filter(|_| best),
+                read_bandwidth_mbps: to.read_bandwidth_mbps.filter(|_| best),
+                distance: self.distances.get(&(from, to.id)).copied(),
+            }
+        };
+        let paths: Vec<AccessPath> = pairs.map(path).collect();
+        Views::new(&self.tiers, &self.cpu_nodes, &paths)
     }
 
     /// The distance between two nodes, 10 being local; very far where unknown.
@@ -198,6 +216,8 @@ struct Node {
     info: NodeInfo,
     /// To the nodes in the order of their numbers.
     distances: Vec<u32>,
+    /// HMAT's best ones.
+    initiators: Vec<NodeId>,
 }
 
 fn read_nodes(root: &Path) -> Result<Vec<Node>, TopologyError> {
@@ -237,7 +257,34 @@ fn read_node(directory: &Path, id: u32) -> Result<Node, TopologyError> {
             read_bandwidth_mbps: hmat("read_bandwidth"),
         },
         distances,
+        initiators: initiators(directory),
     })
+}
+
+/// The nodes of processors that reach this one best, as links beside its attributes: those of the class of which
+/// the latencies are.
+fn initiators(directory: &Path) -> Vec<NodeId> {
+    let classes = ["access1", "access0"].map(|access| directory.join(access).join("initiators"));
+    let told = classes
+        .iter()
+        .find(|path| path.join("read_latency").exists());
+    let entries = told.and_then(|path| fs::read_dir(path).ok());
+    let number = |entry: fs::DirEntry| {
+        let name = entry.file_name();
+        name.to_str()?
+            .strip_prefix("node")?
+            .parse()
+            .ok()
+            .map(NodeId)
+    };
+    let mut nodes: Vec<NodeId> = entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(number)
+        .collect();
+    nodes.sort_unstable();
+    nodes
 }
 
 /// The kernel's tiers with their nodes, fastest first; empty where it has none.
@@ -311,23 +358,11 @@ fn assign(nodes: &mut [NodeInfo], rank: impl Fn(&NodeInfo) -> usize) {
 
 /// Ranks by read latency, if it is known of all nodes and tells them apart.
 fn by_latency(nodes: &[NodeInfo]) -> Option<BTreeMap<NodeId, usize>> {
-    let mut latencies = nodes
-        .iter()
-        .map(|n| Some((n.read_latency_ns?, n.id)))
-        .collect::<Option<Vec<_>>>()?;
-    latencies.sort_unstable();
-    let (mut ranks, mut rank) = (BTreeMap::new(), 0);
-    let mut first_of_tier = latencies.first()?.0;
-    for (latency, id) in latencies {
-        if latency.saturating_mul(NEXT_TIER_DENOMINATOR)
-            > first_of_tier.saturating_mul(NEXT_TIER_NUMERATOR)
-        {
-            rank += 1;
-            first_of_tier = latency;
-        }
-        ranks.insert(id, rank);
-    }
-    (rank > 0).then_some(ranks)
+    let latencies = nodes.iter().map(|n| Some((n.id, n.read_latency_ns?)));
+    let classes = classes(&latencies.collect::<Option<Vec<_>>>()?);
+    let several = classes.last()?.1 > TierId(0);
+    let ranks = classes.into_iter();
+    several.then(|| ranks.map(|(id, tier)| (id, usize::from(tier.0))).collect())
 }
 
 /// Nodes with processors first, the others by distance to the nearest of them, if there are both.

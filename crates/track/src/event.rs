@@ -18,6 +18,8 @@ pub struct HintFault {
     pub tid: u32,
     /// The processor it ran on.
     pub cpu: u32,
+    /// The node of that processor.
+    pub cpu_node: Option<NodeId>,
     /// First address of the page.
     pub addr: Addr,
     /// 2 MiB where a whole huge page became accessible again, else 4 KiB.

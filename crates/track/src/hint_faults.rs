@@ -208,6 +208,7 @@ mod tests {
                 pid: Pid(1),
                 tid: 1,
                 cpu: 0,
+                cpu_node: None,
                 addr: Addr(addr),
                 node: Some(NodeId(1)),
                 pages: 1,

@@ -433,10 +433,8 @@ impl<'a> Run<'a> {
         let (setup, world) = (self.setup, &self.world);
         let totals = &world.totals;
         let promoted = self.engine.stats().promoted_pages;
-        let quality = self
-            .watch
-            .as_ref()
-            .and_then(|watch| watch.finish(setup, world, &self.phases, promoted));
+        let watch = self.watch.as_ref();
+        let quality = watch.and_then(|watch| watch.finish(setup, world, &self.phases, promoted));
         let stats = self.engine.stats_mut();
         stats.write_protect_faults = totals.write_protect_faults;
         stats.writes_waited = crate::world::round(totals.writes_waited);

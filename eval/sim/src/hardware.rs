@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The machine as the simulator computes with it: views of nodes by socket, in ns and bytes a ns.
 
+use terrace_core::AccessPath;
 use terrace_core::NodeId;
 use terrace_core::NodeInfo;
 use terrace_core::TierId;
 use terrace_core::Tiers;
+use terrace_core::Views;
 use terrace_machine_spec::machine::Kind;
 use terrace_machine_spec::machine::Machine;
 
@@ -56,6 +58,8 @@ pub(crate) struct Hardware {
     /// Whether a node is persistent memory or behind CXL: what the kernel puts into a lower tier.
     lower: Vec<bool>,
     home_cpus: Vec<Vec<u32>>,
+    /// By socket: the node that its processors are of.
+    pub(crate) homes: Vec<Option<usize>>,
 }
 
 #[expect(
@@ -126,6 +130,9 @@ impl Hardware {
                 .map(|node| matches!(node.kind, Kind::Cxl | Kind::Pmem))
                 .collect(),
             home_cpus,
+            homes: (0..machine.sockets.len())
+                .map(|s| machine.home(s))
+                .collect(),
         })
     }
 
@@ -155,11 +162,6 @@ impl Hardware {
         self.tiers_by(socket, |node| u16::from(self.lower[node]))
     }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "latencies and MB/s are far below 2^32 and not negative"
-    )]
     fn tiers_by(&self, socket: usize, tier: impl Fn(usize) -> u16) -> Tiers {
         let info = |node: usize| {
             let view = &self.views[socket][node];
@@ -168,12 +170,42 @@ impl Hardware {
                 tier: TierId(tier(node)),
                 capacity_bytes: self.totals[node],
                 cpus: self.home_cpus[node].clone(),
-                read_latency_ns: Some(view.read_ns as u32),
-                write_latency_ns: Some(view.write_ns as u32),
-                read_bandwidth_mbps: Some((view.read_bw * 1e3) as u32),
+                read_latency_ns: Some(whole(view.read_ns)),
+                write_latency_ns: Some(whole(view.write_ns)),
+                read_bandwidth_mbps: Some(whole(view.read_bw * 1e3)),
             }
         };
         Tiers::new((0..self.nodes).map(info).collect())
+    }
+
+    /// Memory as each socket's processors see it: a node's tier is by what its nearest socket sees.
+    pub(crate) fn views(&self) -> Views {
+        let sockets = || self.homes.iter().zip(&self.views);
+        let nearest = |node: usize| {
+            let seen = self.views.iter().map(|views| views[node].read_ns);
+            whole(seen.fold(f64::INFINITY, f64::min))
+        };
+        let latencies: Vec<_> = (0..self.nodes).map(|n| (node_id(n), nearest(n))).collect();
+        let classes = terrace_core::classes(&latencies);
+        let tier = |node| classes.iter().find(|(of, _)| *of == node_id(node));
+        let tiers = self.tiers_by(0, |node| tier(node).map_or(0, |(_, tier)| tier.0));
+        let homes = sockets().filter_map(|(home, views)| Some(((*home)?, views)));
+        let paths = homes.flat_map(|(home, views)| {
+            views
+                .iter()
+                .enumerate()
+                .map(move |(node, view)| AccessPath {
+                    from: node_id(home),
+                    to: node_id(node),
+                    read_latency_ns: Some(whole(view.read_ns)),
+                    read_bandwidth_mbps: Some(whole(view.read_bw * 1e3)),
+                    distance: Some(view.distance.into()),
+                })
+        });
+        let paths: Vec<AccessPath> = paths.collect();
+        let homes = self.homes.iter().flatten();
+        let cpu_nodes: Vec<NodeId> = homes.map(|home| node_id(*home)).collect();
+        Views::new(&tiers, &cpu_nodes, &paths)
     }
 
     /// Nodes by read latency.
@@ -223,6 +255,15 @@ impl Hardware {
             .min(best(&|v| v.write_bw, to) * left(busy[1]));
         bytes as f64 / (stream * threads).min(shared)
     }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "latencies and MB/s are far below 2^32 and not negative"
+)]
+const fn whole(number: f64) -> u32 {
+    number as u32
 }
 
 /// The nodes' sizes, bytes.

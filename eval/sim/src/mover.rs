@@ -7,6 +7,9 @@
 //! target is a commit without a copy (3.2). The ordinary way: the page is inaccessible from before the
 //! copy until after it.
 //!
+//! Two pages that change places ([`Migration::Exchange`]) are inaccessible from before both copies until after them;
+//! no memory is taken or given.
+//!
 //! Every order ends exactly once.
 
 use std::collections::VecDeque;
@@ -32,6 +35,10 @@ struct Order {
     unit: u32,
     page: PageRef,
     migration: Migration,
+    /// Where it is.
+    from: usize,
+    /// The other page of an exchange.
+    with: Option<u32>,
 }
 
 /// One page of a job.
@@ -111,19 +118,21 @@ impl World {
         } else {
             Way::Ordinary
         };
+        let unit = unit_of(self, page);
+        let from = unit.map(|unit| self.node(unit));
         let refuse = |this: &mut Self, verdict| {
             this.ends.push_back(End {
                 at: now,
                 page,
                 migration,
+                from,
                 verdict,
                 way,
                 inaccessible: None,
                 busy: None,
             });
         };
-        let (Some(unit), Some(to)) = (unit_of(self, page), node_of(self, migration.target()))
-        else {
+        let (Some(unit), Some(to)) = (unit, node_of(self, migration.target())) else {
             refuse(self, Verdict::Lost);
             return;
         };
@@ -131,20 +140,37 @@ impl World {
             refuse(self, Verdict::Busy);
             return;
         }
+        let with = match migration {
+            Migration::Exchange { with, .. } => match self.partner(unit, to, with) {
+                Some(other) => Some(other),
+                None => return refuse(self, Verdict::Busy),
+            },
+            Migration::Promote { .. } | Migration::Demote { .. } => None,
+        };
         let order = Order {
             unit,
             page,
             migration,
+            from: self.node(unit),
+            with,
         };
-        let promotes = matches!(migration, Migration::Promote { .. });
-        if self.movement.synchronous && promotes && self.in_fault.is_some() {
-            self.move_in_fault(now, order, to);
+        let waits = match migration {
+            Migration::Promote { .. } | Migration::Exchange { .. } => true,
+            Migration::Demote { .. } => self.movement.demotes_in_fault,
+        };
+        if self.movement.synchronous && waits && self.in_fault.is_some() {
+            match with {
+                Some(other) => self.exchange_in_fault(now, order, other, to),
+                None => self.move_in_fault(now, order, to),
+            }
             return;
         }
-        self.set(unit, bits::ORDERED);
-        let index = match way {
-            Way::Transaction => self.program(unit),
-            Way::Ordinary => self.workers.workers.len() - 1,
+        for unit in [Some(unit), with].into_iter().flatten() {
+            self.set(unit, bits::ORDERED);
+        }
+        let index = match (way, with) {
+            (Way::Transaction, None) => self.program(unit),
+            _ => self.workers.workers.len() - 1,
         };
         let worker = &mut self.workers.workers[index];
         worker.queue.push_back(order);
@@ -154,13 +180,62 @@ impl World {
         }
     }
 
-    /// Synchronous promotion: the faulting thread copies.
+    /// The page on that node that another can change places with.
+    fn partner(&self, unit: u32, to: usize, with: PageRef) -> Option<u32> {
+        let other = unit_of(self, with).filter(|_| self.movement.exchange)?;
+        let alike = self.space.bytes(unit) == self.space.bytes(other);
+        let free = !self.has(other, bits::ORDERED) && self.node(other) == to;
+        (alike && free).then_some(other)
+    }
+
+    /// An exchange in the hint fault: the faulting thread copies both ways. What is fixed comes once, no memory is
+    /// taken, and all processors are told once.
+    fn exchange_in_fault(&mut self, now: u64, order: Order, other: u32, to: usize) {
+        let (from, bytes) = (order.from, self.space.bytes(order.unit));
+        let mut copies = 0.0;
+        for (from, to) in [(from, to), (to, from)] {
+            let busy = [self.busy[from], self.busy[to]];
+            let copy = self.hardware.copy_ns(bytes, from, to, busy);
+            for (node, share) in self.copy_load(bytes, copy, from, to) {
+                self.copying.lump(node, share, copy);
+            }
+            copies += copy;
+        }
+        let program = self.program(order.unit);
+        let shootdown = self.shootdown_ns(program, By::Program);
+        let wait = copies + self.costs.promote_fixed_ns + shootdown;
+        self.charge(program, Charge::Migration, wait);
+        self.totals.stall += wait;
+        self.charge_shootdowns(program, By::Program, Charge::Migration, 1.0);
+        self.swap(order, other, to);
+        self.ends.push_back(End {
+            at: now,
+            page: order.page,
+            migration: order.migration,
+            from: Some(from),
+            verdict: Verdict::Moved { shadow: false },
+            way: Way::Ordinary,
+            inaccessible: Some(wait),
+            busy: None,
+        });
+    }
+
+    fn swap(&mut self, order: Order, other: u32, to: usize) {
+        let bytes = self.space.bytes(order.unit);
+        for (unit, to) in [(order.unit, to), (other, order.from)] {
+            self.totals.migrated[to] += bytes;
+            self.place(unit, to);
+        }
+    }
+
+    /// Synchronous migration: the faulting thread copies.
     fn move_in_fault(&mut self, now: u64, order: Order, to: usize) {
         let bytes = self.space.bytes(order.unit);
         let end = |verdict, inaccessible| End {
             at: now,
             page: order.page,
             migration: order.migration,
+            from: Some(order.from),
             verdict,
             way: Way::Ordinary,
             inaccessible,
@@ -274,13 +349,14 @@ impl World {
         let mut load = Vec::new();
         for slot in slots.iter().filter(|slot| !slot.remap) {
             let bytes = self.space.bytes(slot.order.unit);
-            let busy = [self.busy[slot.from], self.busy[slot.to]];
-            let copy = self.hardware.copy_ns(bytes, slot.from, slot.to, busy);
-            window += copy;
-            load.extend(
-                self.copy_load(bytes, copy, slot.from, slot.to)
-                    .map(|(n, l)| (n, l * copy)),
-            );
+            let back = slot.order.with.map(|_| (slot.to, slot.from));
+            for (from, to) in [Some((slot.from, slot.to)), back].into_iter().flatten() {
+                let busy = [self.busy[from], self.busy[to]];
+                let copy = self.hardware.copy_ns(bytes, from, to, busy);
+                window += copy;
+                let added = self.copy_load(bytes, copy, from, to);
+                load.extend(added.map(|(node, share)| (node, share * copy)));
+            }
         }
         let wait = window + shootdown + fixed;
         for (node, share) in &mut load {
@@ -289,8 +365,13 @@ impl World {
         }
         if worker.way == Way::Ordinary {
             for slot in &slots {
-                self.set(slot.order.unit, bits::BLOCKED);
-                clock.blocked(self, slot.order.unit, wait);
+                for unit in [Some(slot.order.unit), slot.order.with]
+                    .into_iter()
+                    .flatten()
+                {
+                    self.set(unit, bits::BLOCKED);
+                    clock.blocked(self, unit, wait);
+                }
             }
         }
         worker.job = Some(Job {
@@ -305,11 +386,16 @@ impl World {
         let unit = order.unit;
         let (from, to) = (self.node(unit), usize::from(order.migration.target().0));
         let bytes = self.space.bytes(unit);
+        if let Some(other) = order.with.filter(|other| self.node(*other) != to) {
+            self.clear(other, bits::ORDERED);
+            self.finish(way, order, at, Verdict::Busy, None);
+            return None;
+        }
         let remap = way == Way::Transaction
             && matches!(order.migration, Migration::Demote { .. })
             && self.has(unit, bits::SHADOW)
             && usize::from(self.shadow_on[unit as usize]) == to;
-        if !remap && !self.memory.take(to, bytes, Depth::Min) {
+        if !remap && order.with.is_none() && !self.memory.take(to, bytes, Depth::Min) {
             self.finish(way, order, at, Verdict::NoMemory, None);
             return None;
         }
@@ -341,6 +427,7 @@ impl World {
             at,
             page: order.page,
             migration: order.migration,
+            from: Some(order.from),
             verdict,
             way,
             inaccessible,
@@ -439,7 +526,11 @@ impl World {
     fn moved(&mut self, way: Way, slot: Slot, at: u64, keep: bool, inaccessible: f64) {
         let unit = slot.order.unit;
         let bytes = self.space.bytes(unit);
-        let verdict = if slot.remap {
+        let verdict = if let Some(other) = slot.order.with {
+            self.swap(slot.order, other, slot.to);
+            self.clear(other, bits::ORDERED | bits::BLOCKED);
+            Verdict::Moved { shadow: false }
+        } else if slot.remap {
             // The page takes its shadow's frame.
             self.clear(unit, bits::SHADOW);
             self.memory.nodes[slot.to].shadows -= bytes;

@@ -40,6 +40,8 @@ pub(crate) struct Copying {
 struct Order {
     page: PageRef,
     migration: Migration,
+    /// Where its first page is.
+    from: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -86,9 +88,16 @@ impl World {
 
     /// Takes an order from the policy.
     pub(crate) fn order_protected(&mut self, now: u64, page: PageRef, migration: Migration) {
-        let order = Order { page, migration };
         let units = self.space.within(page);
+        let from = units.clone().next().map(|unit| self.node(unit));
+        let order = Order {
+            page,
+            migration,
+            from,
+        };
         let refused = match node_of(self, migration.target()) {
+            // None is ordered.
+            _ if matches!(migration, Migration::Exchange { .. }) => Some(Verdict::Busy),
             None => Some(Verdict::Lost),
             Some(_) if units.is_empty() => Some(Verdict::Lost),
             Some(to) => {
@@ -117,6 +126,7 @@ impl World {
             at,
             page: order.page,
             migration: order.migration,
+            from: order.from,
             verdict,
             way: Way::Transaction,
             inaccessible: blocked,

@@ -109,6 +109,7 @@ impl Policy for Random {
             page,
             migration,
             verdict,
+            ..
         } = event
         else {
             return;

@@ -100,6 +100,8 @@ pub(crate) struct System {
 const ORDINARY: Movement = Movement {
     transactions: false,
     synchronous: false,
+    demotes_in_fault: false,
+    exchange: false,
     protected: None,
     supervised: false,
     arms_demoted: false,
@@ -140,7 +142,11 @@ fn of_preset(
     hardware: &Hardware,
     space: &Space,
 ) -> Result<System, SimError> {
-    let host = host(preset, setup, hardware, space);
+    let fit = fit(preset, &setup.trackers, setup.mover, &OFFER)?;
+    let host = Host {
+        given: fit.takes,
+        ..host(preset, setup, hardware, space)
+    };
     let policy = (preset.build)(&mut params.0, &host)?;
     let options = policy.machine_options();
     let memory = host.tiers.nodes().iter().map(|n| n.capacity_bytes).sum();
@@ -151,13 +157,14 @@ fn of_preset(
             KernelScanner::PausesForAll => Pace::PausesForAll,
         },
         arms_demoted: options.arms_demoted,
+        demotes_in_fault: options.demotes_in_fault,
+        exchange: fit.mover.gives().contains(Capabilities::EXCHANGE),
         ..ORDINARY
     };
     let supervised = Movement {
         supervised: true,
         ..alone
     };
-    let fit = fit(preset, &setup.trackers, setup.mover, &OFFER)?;
     // All of a set can be had here, so the first is it.
     let set = fit.trackers.first().map_or(&[][..], Vec::as_slice);
     let movement = match fit.mover {
@@ -200,10 +207,15 @@ fn of_preset(
 /// What a preset is made for: the first socket's tiers, or the kernel's and what else the kernel knows.
 fn host(preset: &Preset, setup: &Setup, hardware: &Hardware, space: &Space) -> Host {
     if preset.in_user_space() {
-        return Host::new(hardware.tiers(0));
+        return Host {
+            views: hardware.views(),
+            ..Host::new(hardware.tiers(0))
+        };
     }
     let threads = setup.workload.programs.iter().map(|p| p.threads).max();
     Host {
+        views: hardware.views(),
+        given: Capabilities::empty(),
         tiers: hardware.kernel_tiers(0),
         kernel: KernelView {
             space: space.clone(),

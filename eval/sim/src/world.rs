@@ -163,6 +163,8 @@ pub(crate) struct End {
     pub(crate) at: u64,
     pub(crate) page: PageRef,
     pub(crate) migration: Migration,
+    /// Where the page was; nowhere if there is no such page.
+    pub(crate) from: Option<usize>,
     pub(crate) verdict: Verdict,
     pub(crate) way: Way,
     pub(crate) inaccessible: Option<f64>,
@@ -192,6 +194,10 @@ pub(crate) struct Movement {
     pub(crate) protected: Option<Copying>,
     /// A supervisor beside the programs decides, and takes processor time for it.
     pub(crate) supervised: bool,
+    /// Demotions that are ordered in a hint fault, too.
+    pub(crate) demotes_in_fault: bool,
+    /// Two pages can change places.
+    pub(crate) exchange: bool,
     /// A demoted page is armed where it arrives.
     pub(crate) arms_demoted: bool,
     /// How the kernel's scanner goes about its passes.
@@ -494,6 +500,7 @@ impl World {
                 node,
                 write,
                 idle: Some(Nanos(at.saturating_sub(armed))),
+                cpu_node: self.hardware.homes[self.sockets[program]].map(crate::hardware::node_id),
             }
         };
         engine.observe(Nanos(self.now), &event);
@@ -529,7 +536,8 @@ impl World {
                 let (size, busy) = (end.page.size, Nanos(round(ns)));
                 engine.observe(now, &Event::Moved { pages, size, busy });
             }
-            engine.ended(now, end.page, end.migration, end.verdict, end.way);
+            let from = end.from.map(crate::hardware::node_id);
+            engine.ended(now, end.page, end.migration, from, end.verdict, end.way);
         }
     }
 

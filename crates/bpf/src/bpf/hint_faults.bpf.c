@@ -122,7 +122,7 @@ static struct hint_record *reserve(__u8 kind, __u32 tgid, __u32 tid)
 	r->pages = 0;
 	r->kind = kind;
 	r->flags = 0;
-	r->pad = 0;
+	r->cpu_node = bpf_get_numa_node_id();
 	return r;
 }
 

@@ -44,7 +44,7 @@ struct hint_record {
 	__u16 pages;	/* base pages made accessible again by the fault */
 	__u8 kind;
 	__u8 flags;
-	__u16 pad;
+	__u16 cpu_node;	/* of cpu; HINT_NO_NODE where there is none */
 };
 
 /* Set before the program is loaded. */
@@ -67,6 +67,7 @@ HINT_OFFSET(node, 40);
 HINT_OFFSET(pages, 42);
 HINT_OFFSET(kind, 44);
 HINT_OFFSET(flags, 45);
+HINT_OFFSET(cpu_node, 46);
 _Static_assert(sizeof(struct hint_record) == 48, "record size");
 
 #endif

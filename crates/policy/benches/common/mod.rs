@@ -70,12 +70,13 @@ impl AtOnce {
                     self.free += 1;
                     Verdict::MovedOntoShadow
                 }
+                Migration::Exchange { .. } => Verdict::Moved { shadow: false },
             };
             if !matches!(verdict, Verdict::NoMemory) {
                 self.node[at] = migration.target();
                 self.migrations += 1;
             }
-            engine.ended(now, page, migration, verdict, Way::Transaction);
+            engine.ended(now, page, migration, None, verdict, Way::Transaction);
         }
     }
 }

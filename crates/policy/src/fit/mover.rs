@@ -58,8 +58,9 @@ impl Mover {
     pub const fn gives(self) -> Capabilities {
         match self {
             Self::Auto | Self::MovePages => Capabilities::empty(),
-            Self::Agent => Capabilities::IN_PROCESS,
-            Self::InFault => Capabilities::PROMOTION_IN_FAULT,
+            // Not in `IN_PROCESS`: who would use it does not ask for an agent by that.
+            Self::Agent => Capabilities::IN_PROCESS.union(Capabilities::EXCHANGE),
+            Self::InFault => Capabilities::PROMOTION_IN_FAULT.union(Capabilities::EXCHANGE),
         }
     }
 

@@ -199,7 +199,7 @@ impl<M: Mode> Balancing<M> {
         mode: M,
         reclaim: Reclaim,
         (min, max): (Nanos, Nanos),
-        Host { tiers, kernel }: &Host,
+        Host { tiers, kernel, .. }: &Host,
     ) -> Self {
         let top = tiers.top();
         let looks = looks_in_a_tick(kernel.look_ns);
@@ -376,6 +376,8 @@ impl<M: Mode> Balancing<M> {
                     }
                 }
             }
+            // None is ordered.
+            Migration::Exchange { .. } => {}
         }
     }
 
@@ -435,6 +437,7 @@ impl<M: Mode> Policy for Balancing<M> {
                 page,
                 migration,
                 verdict,
+                ..
             } => self.ended(page, migration, verdict),
             Event::Memory { node, memory } => self.sampled(node, memory),
             Event::Probed {

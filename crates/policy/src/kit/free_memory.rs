@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Free memory of the nodes between its samples, and the two marks.
+//! Free memory of the nodes between its samples.
 //!
 //! ```text
-//! room     = free - promised here - high watermark             what migrations to the node may take
-//! shortage = high + a part of the node - free - demotions under way
+//! room     = free - promised here - high watermark       what promotions may take
+//! shortage = mark - free - demotions under way           what demotion has to order away
 //! ```
 //!
 //! A sample is true when it is taken; what was ordered since takes or gives memory.
@@ -38,7 +38,7 @@ impl FreeMemory {
         node.full = false;
     }
 
-    /// Bytes that migrations to the node may still take; 0 where nothing is known.
+    /// Bytes that promotions may still take; 0 where nothing is known.
     #[must_use]
     pub fn room(&self, id: NodeId) -> u64 {
         let node = self.nodes.get(&id).filter(|node| !node.full);
@@ -48,14 +48,11 @@ impl FreeMemory {
         })
     }
 
-    /// Bytes that demotion has to order away for so many 1/10,000 of the node to be free above its high watermark.
-    #[must_use]
-    pub fn shortage(&self, id: NodeId, part: u64) -> u64 {
-        self.nodes.get(&id).map_or(0, |node| {
-            let share = u128::from(node.memory.total_bytes) * u128::from(part);
-            let share = u64::try_from(share / 10_000).unwrap_or(u64::MAX);
-            let mark = node.memory.high_bytes.saturating_add(share);
-            mark.saturating_sub(node.memory.free_bytes + node.going)
+    /// Bytes that demotion has to order away; `mark` says of a node how much is to be free.
+    pub fn shortage(&self, id: NodeId, mark: impl FnOnce(&NodeMemory) -> u64) -> u64 {
+        let node = self.nodes.get(&id);
+        node.map_or(0, |node| {
+            mark(&node.memory).saturating_sub(node.memory.free_bytes + node.going)
         })
     }
 

@@ -173,6 +173,7 @@ impl Machine {
         };
         self.policy.observe(now, &moved);
         let ended = Event::Ended {
+            from: None,
             page,
             migration,
             verdict: Verdict::Moved { shadow: false },

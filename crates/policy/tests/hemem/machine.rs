@@ -122,6 +122,7 @@ impl Machine {
                     (true, SLOW, to)
                 }
                 Migration::Demote { to } => (false, FAST, to),
+                Migration::Exchange { .. } => panic!("{migration:?}"),
             };
             assert_eq!((self.node(n), to == FAST), (at, promote), "page {n}");
             orders.push((n, promote));
@@ -161,6 +162,7 @@ impl Machine {
             Migration::Demote { to: SLOW }
         };
         Event::Ended {
+            from: None,
             page: page(n),
             migration,
             verdict,

@@ -134,6 +134,7 @@ impl Machine {
     pub(crate) fn fault(&mut self, n: u64) {
         self.touch(n);
         let event = Event::HintFault {
+            cpu_node: None,
             page: page(n),
             node: self.node[&n],
             write: false,
@@ -222,6 +223,7 @@ impl Machine {
                             assert_eq!((self.node[&n], to), (FAST, SLOW));
                             false
                         }
+                        Migration::Exchange { .. } => panic!("{migration:?}"),
                     };
                     assert_eq!(self.flying.insert(n, migration), None, "{n} twice");
                     assert!(self.flying.len() <= self.limit);
@@ -242,6 +244,7 @@ impl Machine {
             self.node.insert(n, migration.target());
         }
         let event = Event::Ended {
+            from: None,
             page: page(n),
             migration,
             verdict,

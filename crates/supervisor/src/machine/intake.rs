@@ -11,6 +11,7 @@ use terrace_core::Pid;
 use terrace_mover::ordinary::Done;
 use terrace_policy::Engine;
 use terrace_policy::Event;
+use terrace_policy::Migration;
 use terrace_policy::ScanScope;
 use terrace_proto::Notice;
 use terrace_proto::Report;
@@ -69,6 +70,9 @@ impl LinuxMachine {
             };
             self.ended(now, Reporter::Ordinary, end, budget, engine);
             engine.observe(now, &cost_of(&done));
+        }
+        while let Some(end) = self.managed.movers.refused() {
+            self.ended(now, Reporter::Ordinary, end, budget, engine);
         }
         let pids: Vec<Pid> = self.managed.movers.links.keys().copied().collect();
         for pid in pids {
@@ -169,12 +173,15 @@ impl LinuxMachine {
         engine: &mut Engine,
     ) {
         let room = &mut self.memory.cache_room;
-        let Some((page, to)) = self.managed.movers.ended(now, from, end, room, engine) else {
+        let Some((page, how)) = self.managed.movers.ended(now, from, end, room, engine) else {
             return;
         };
         self.trackers.moved(page, now);
-        if let Some(budget) = budget {
-            budget.moved(&self.tiers, page, to);
+        if let Migration::Exchange { with, .. } = how {
+            // Each node has as much as before.
+            self.trackers.moved(with, now);
+        } else if let Some(budget) = budget {
+            budget.moved(&self.tiers, page, how.target());
         }
     }
 }
@@ -243,6 +250,7 @@ fn hint_fault(now: Nanos, fault: &HintFault, engine: &mut Engine) {
         node,
         write: fault.write,
         idle: fault.idle(),
+        cpu_node: fault.cpu_node,
     };
     engine.observe(now, &event);
 }

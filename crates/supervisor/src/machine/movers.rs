@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 
 use terrace_core::Addr;
 use terrace_core::Nanos;
-use terrace_core::NodeId;
 use terrace_core::PageRef;
 use terrace_core::PageSize;
 use terrace_core::Pid;
@@ -49,6 +48,8 @@ pub struct Movers {
     open: BTreeMap<Pid, usize>,
     reclaims: BTreeMap<u64, Pid>,
     seq: u64,
+    /// Exchanges that nobody here can carry out; their ends are to be told.
+    refused: Vec<u64>,
 }
 
 impl Movers {
@@ -63,6 +64,7 @@ impl Movers {
             open: BTreeMap::new(),
             reclaims: BTreeMap::new(),
             seq: 0,
+            refused: Vec::new(),
         }
     }
 
@@ -153,7 +155,7 @@ impl Movers {
     }
 
     /// A mover reported an end. Orders that a transaction cannot carry out go the ordinary way
-    /// first; everything else is told to the engine. Gives the page if it was moved, and where to. What is
+    /// first; everything else is told to the engine. Gives the page if it was moved, and how. What is
     /// said of somebody else's orders is ignored.
     pub fn ended(
         &mut self,
@@ -162,7 +164,7 @@ impl Movers {
         end: End,
         cache_room: &mut CacheRoom,
         engine: &mut Engine,
-    ) -> Option<(PageRef, NodeId)> {
+    ) -> Option<(PageRef, Migration)> {
         if !self.is_of(end.seq, from) {
             return None;
         }
@@ -190,8 +192,9 @@ impl Movers {
             engine.stats_mut().shadows_stale += 1;
         }
         let verdict = order.verdict(end.outcome);
-        engine.ended(now, order.page, order.migration, verdict, order.way);
-        end.outcome.moved().then_some((order.page, to))
+        // Neither the agent nor `move_pages` says where the page was.
+        engine.ended(now, order.page, order.migration, None, verdict, order.way);
+        end.outcome.moved().then_some((order.page, order.migration))
     }
 
     /// An agent has given back shadows. What is said of somebody else's orders, or of other ones, is ignored.
@@ -216,7 +219,8 @@ impl Movers {
             .collect();
         engine.stats_mut().unanswered += gone.len() as u64;
         for order in gone.iter().filter_map(|seq| self.outstanding.remove(seq)) {
-            engine.ended(now, order.page, order.migration, Verdict::Lost, order.way);
+            let (page, migration) = (order.page, order.migration);
+            engine.ended(now, page, migration, None, Verdict::Lost, order.way);
         }
         self.open.remove(&pid);
     }
@@ -242,6 +246,7 @@ impl Movers {
                 },
                 true,
             ),
+            Migration::Exchange { with, .. } => return self.exchange(seq, page, migration, with),
         };
         if by_agent && self.send(page.pid, &command(seq, op, page)) {
             let order = Outstanding::new(page, migration, Way::Transaction, keep_shadow);
@@ -249,6 +254,30 @@ impl Movers {
         } else {
             self.by_ordinary(seq, page, migration);
         }
+    }
+
+    /// Two pages of one process with an agent change places there. Otherwise the order ends at once, and nothing was moved.
+    fn exchange(&mut self, seq: u64, page: PageRef, migration: Migration, with: PageRef) {
+        let alike = page.pid == with.pid && page.size == with.size;
+        let op = Op::Exchange { with: with.addr };
+        let way = if alike && self.send(page.pid, &command(seq, op, page)) {
+            Way::Transaction
+        } else {
+            self.refused.push(seq);
+            Way::Ordinary
+        };
+        let order = Outstanding::new(page, migration, way, false);
+        self.outstanding.insert(seq, order);
+    }
+
+    /// An order that nobody could take on.
+    pub fn refused(&mut self) -> Option<End> {
+        let seq = self.refused.pop()?;
+        Some(End {
+            seq,
+            outcome: Outcome::Busy,
+            inaccessible: Nanos::ZERO,
+        })
     }
 
     /// Has every agent give back its share of so many bytes of shadows.

@@ -53,6 +53,9 @@ impl Outstanding {
     /// Whether what an agent could not do so is for `move_pages` to try. `cache`: the target's page cache
     /// counts as room.
     pub(super) fn is_for_move_pages(&self, outcome: Outcome, cache: bool) -> bool {
+        if matches!(self.migration, Migration::Exchange { .. }) {
+            return false;
+        }
         match outcome {
             Outcome::NotManaged | Outcome::Unavailable | Outcome::Busy | Outcome::NoShadow => true,
             // No huge page is free there: the kernel makes one or moves its parts. Or there is room in

@@ -111,11 +111,9 @@ fn mtm_machine_is_seen_differently_from_each_socket() {
     let topology = discover(&root);
     assert_eq!(tiers(&topology), [(0, 0), (0, 1), (1, 2), (1, 3)]);
     let view = |from| {
-        topology
-            .view(NodeId(from))
-            .into_iter()
-            .map(|n| n.0)
-            .collect::<Vec<_>>()
+        let views = topology.views();
+        let view = views.of(Some(NodeId(from))).unwrap();
+        view.nodes().iter().map(|n| n.node.0).collect::<Vec<_>>()
     };
     assert_eq!(view(0), [0, 1, 2, 3]);
     assert_eq!(view(1), [1, 0, 3, 2]);
@@ -245,4 +243,39 @@ fn missing_sysfs_is_named() {
     let root = tempfile::tempdir().unwrap();
     let error = Topology::discover(root.path(), None).unwrap_err();
     assert!(error.to_string().contains("node/online"), "{error}");
+}
+
+/// HMAT's figures are those of a node's best initiators; to the others their distance counts.
+#[test]
+fn latencies_are_the_best_initiators_own() {
+    let root = machine(
+        &[
+            made(1024, "0", Some(80)),
+            made(1024, "1", Some(80)),
+            made(4096, "", Some(250)),
+        ],
+        &["10 21 17", "21 10 28", "17 28 10"],
+        &[(4, "0-1"), (22, "2")],
+    );
+    let nodes = root.path().join("sys/devices/system/node");
+    for (node, initiator) in [(0, 0), (1, 1), (2, 0)] {
+        let links = nodes.join(format!("node{node}/access1/initiators"));
+        std::os::unix::fs::symlink("../../..", links.join(format!("node{initiator}"))).unwrap();
+    }
+    let topology = discover(&root);
+    let views = topology.views();
+    let latencies = |from| {
+        let view = views.of(Some(NodeId(from))).unwrap();
+        let seen = view.nodes().iter();
+        seen.map(|s| (s.node.0, s.path.read_latency_ns, s.path.distance.unwrap()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        latencies(0),
+        [(0, Some(80), 10), (1, None, 21), (2, Some(250), 17)]
+    );
+    assert_eq!(
+        latencies(1),
+        [(1, Some(80), 10), (0, None, 21), (2, None, 28)]
+    );
 }

@@ -230,6 +230,7 @@ impl Policy for Adaptive {
                 page,
                 migration,
                 verdict,
+                ..
             } => self.end_move(page, migration, verdict),
             Event::Latency { node, read } => self.latencies.measured(node, read),
             Event::Watched { pid, busy, .. } => {

@@ -392,6 +392,7 @@ impl Policy for Hemem {
                 page,
                 migration,
                 verdict,
+                ..
             } => self.ended(page, migration, verdict),
             Event::Mapped { pid, range } => self.mapped(pid, range),
             Event::Unmapped { pid, range } => self.forget(pid, range),

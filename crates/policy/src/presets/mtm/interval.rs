@@ -13,10 +13,12 @@ use super::Backend;
 use super::Mtm;
 use super::Overhead;
 use super::histogram::Histogram;
+use super::overhead::SCANS_A_FAULT;
 use super::plan::Planner;
 use super::quota::Bounds;
 use crate::event::Action;
 use crate::event::Migration;
+use crate::event::ScanScope;
 
 /// Counters are on for this part of an interval (5.5).
 const COUNTED_PART: u64 = 10;
@@ -24,6 +26,10 @@ const COUNTED_PART: u64 = 10;
 const MEASURED_PAGES: usize = 1_024;
 /// Where nothing is mapped, and an answer is waited for, it is looked again after so long.
 const LOOK_AGAIN: Nanos = Nanos::from_millis(50);
+
+/// A pass over hint faults takes so long at least and at most.
+const FASTEST_PASS: Nanos = Nanos::from_secs(1);
+const SLOWEST_PASS: Nanos = Nanos::from_secs(3_600);
 
 /// Where the interval has come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,8 +163,41 @@ impl Mtm {
             self.counters.merged += self.regions.merge(tau_m, tau_s);
             self.counters.split += self.regions.split(tau_s);
         }
+        self.ask_for_faults();
         self.settle();
         self.plan();
+    }
+
+    /// One hint fault for every 12 scans (6.2), where processors see memory differently: a pass over all pages takes as
+    /// many intervals as that makes.
+    fn ask_for_faults(&mut self) {
+        if self.unarmed || !self.views.several() {
+            return;
+        }
+        let scans = self.profile.len() * (u64::from(self.params.num_scans) + 1);
+        let faults = (scans / SCANS_A_FAULT).max(1);
+        let pages = self.regions.known_pages();
+        let period = u128::from(self.params.interval.0) * u128::from(pages) / u128::from(faults);
+        let period =
+            Nanos(u64::try_from(period).unwrap_or(u64::MAX)).clamp(FASTEST_PASS, SLOWEST_PASS);
+        let before = self.faults.unwrap_or(Nanos::ZERO);
+        if before.0.abs_diff(period.0) > before.0 / 4 {
+            self.faults = Some(period);
+            self.actions.push_back(Action::Scan {
+                scope: ScanScope::All,
+                period,
+            });
+        }
+    }
+
+    /// A hint fault says whose access it was.
+    pub(super) fn faulted(&mut self, page: PageRef, cpu_node: Option<NodeId>) {
+        self.overhead.faulted();
+        if let Some(cpu_node) = cpu_node
+            && let Some(region) = self.regions.find_mut(page.pid, page.addr.0)
+        {
+            self.counters.accessors += u64::from(self.views.accessed(region, cpu_node));
+        }
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a weight from 0 to 1")]
@@ -182,14 +221,14 @@ impl Mtm {
         }
         if bytes > 0.0 {
             let share = accessed / bytes / f64::from(self.params.num_scans);
-            let fits = self.views.fastest_bytes() as f64 / bytes;
+            let fits = self.views.fastest_bytes(&self.tiers) as f64 / bytes;
             self.overhead.space(&self.params, share, fits);
         }
     }
 
     /// Equation 1; without control, a sample for each region at least.
     fn num_ps(&mut self) -> u64 {
-        let bound = self.overhead.num_ps(&self.params, false);
+        let bound = self.overhead.num_ps(&self.params, self.faults.is_some());
         let bound = bound.unwrap_or(MEASURED_PAGES as u64);
         self.counters.num_ps = if self.params.overhead_control {
             bound
@@ -229,7 +268,9 @@ impl Mtm {
             self.regions.cut_at(what.pid, what.end);
             match what.migration {
                 Migration::Promote { .. } => self.counters.promotions += 1,
-                Migration::Demote { .. } => self.counters.demotions += 1,
+                Migration::Demote { .. } | Migration::Exchange { .. } => {
+                    self.counters.demotions += 1;
+                }
             }
         }
         self.orders.replace(moves);

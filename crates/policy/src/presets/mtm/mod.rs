@@ -43,6 +43,7 @@ use terrace_core::Pid;
 use terrace_core::Tiers;
 
 use crate::Capabilities;
+use crate::Host;
 use crate::MachineOptions;
 use crate::Policy;
 use crate::Preset;
@@ -112,8 +113,10 @@ pub static PRESET: Preset = Preset {
     name: "mtm",
     title: "regions profiled within an overhead, a global view of all tiers, by accessed bits",
     paper: Some("MTM, EuroSys '24"),
-    needs: Capabilities::ACCESSED_BITS.union(Capabilities::MAPPINGS),
-    uses: Capabilities::SAMPLES,
+    needs: Capabilities::ACCESSED_BITS,
+    uses: Capabilities::SAMPLES
+        .union(Capabilities::HINT_FAULTS)
+        .union(Capabilities::MAPPINGS),
     priorities: false,
     colour: Colour {
         light: "#741b47",
@@ -123,7 +126,7 @@ pub static PRESET: Preset = Preset {
     dilated: |_| Vec::new(),
     build: |settings, host| {
         let params = Params::read(settings)?;
-        Ok(Box::new(Mtm::new(params, &host.tiers)))
+        Ok(Box::new(Mtm::new(params, host)))
     },
 };
 
@@ -131,7 +134,12 @@ pub static PRESET: Preset = Preset {
 #[derive(Debug)]
 pub struct Mtm {
     params: Params,
+    tiers: Tiers,
     views: Views,
+    /// The pass over hint faults that was asked for; none where nobody arms any, or all processors see the same.
+    faults: Option<Nanos>,
+    /// Nobody arms hint faults.
+    unarmed: bool,
     /// Of all nodes, bytes.
     machine_bytes: u64,
     regions: Regions,
@@ -156,12 +164,16 @@ pub struct Mtm {
 }
 
 impl Mtm {
-    /// For a machine with these tiers.
+    /// For that machine.
     #[must_use]
-    pub fn new(params: Params, tiers: &Tiers) -> Self {
+    pub fn new(params: Params, host: &Host) -> Self {
+        let nodes = host.tiers.nodes().iter();
         Self {
-            views: Views::new(tiers),
-            machine_bytes: tiers.nodes().iter().map(|node| node.capacity_bytes).sum(),
+            views: Views::new(&host.tiers, &host.views),
+            tiers: host.tiers.clone(),
+            machine_bytes: nodes.map(|node| node.capacity_bytes).sum(),
+            faults: None,
+            unarmed: !host.given.contains(Capabilities::HINT_FAULTS),
             regions: Regions::default(),
             quota: Quota::default(),
             profile: Profile::default(),
@@ -204,6 +216,9 @@ impl Mtm {
     fn refused(&mut self, what: Action, why: Refusal) {
         if matches!(what, Action::Look { .. }) && why == Refusal::Unserved {
             self.read_in_passes();
+        } else if matches!(what, Action::Scan { .. }) {
+            self.faults = None;
+            self.unarmed = true;
         }
     }
 
@@ -260,6 +275,7 @@ impl Policy for Mtm {
                 page,
                 migration,
                 verdict,
+                ..
             } => {
                 let memory = &mut self.memory;
                 if let Some(done) = self.orders.ended(page, migration, verdict, memory) {
@@ -268,8 +284,8 @@ impl Policy for Mtm {
             }
             Event::Refused { what, why } => self.refused(what, why),
             Event::Memory { node, memory } => self.memory.sampled(node, memory),
-            Event::HintFault { .. }
-            | Event::Armed { .. }
+            Event::HintFault { page, cpu_node, .. } => self.faulted(page, cpu_node),
+            Event::Armed { .. }
             | Event::Resident { .. }
             | Event::ShadowLost { .. }
             | Event::Moved { .. }
@@ -297,7 +313,7 @@ impl Policy for Mtm {
         let (page, migration) = self.orders.next(most, &mut self.memory)?;
         let reason = match migration {
             Migration::Promote { .. } => Reason::Hot,
-            Migration::Demote { .. } => Reason::MakeRoom,
+            Migration::Demote { .. } | Migration::Exchange { .. } => Reason::MakeRoom,
         };
         Some(Action::Migrate {
             page,

@@ -148,7 +148,7 @@ impl Orders {
         match (moved, migration) {
             (false, _) => self.failed += 1,
             (true, Migration::Promote { .. }) => self.promoted += bytes,
-            (true, Migration::Demote { .. }) => self.demoted += bytes,
+            (true, Migration::Demote { .. } | Migration::Exchange { .. }) => self.demoted += bytes,
         }
         if moved {
             job.arrived += bytes;

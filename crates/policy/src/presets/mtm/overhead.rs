@@ -14,6 +14,8 @@ use terrace_core::Nanos;
 use super::params::Params;
 use super::params::Spacing;
 
+/// So many scans have a hint fault, which takes as long as so many (6.2).
+pub(super) const SCANS_A_FAULT: u64 = 12;
 /// Scans are not closer: the first rung of a ladder of readings.
 const CLOSEST: Nanos = Nanos::from_millis(1);
 /// Of an interval, what scans may take until it ends.
@@ -75,6 +77,13 @@ impl Overhead {
         }
         let each = (busy.0 as f64 / pages as f64).max(0.1);
         self.scan_ns = Some(self.scan_ns.map_or(each, |before| (before + each) / 2.0));
+    }
+
+    /// A hint fault was taken.
+    pub(super) fn faulted(&mut self) {
+        let fault = Nanos((self.scan_ns.unwrap_or(0.0) * SCANS_A_FAULT as f64) as u64);
+        self.spent = self.spent + fault;
+        self.total = self.total + fault;
     }
 
     /// What an interval may take.

@@ -360,6 +360,13 @@ impl Regions {
         list.splice(index..=index, [left, right]);
     }
 
+    /// Pages that are known to be in memory.
+    #[must_use]
+    pub fn known_pages(&self) -> u64 {
+        let known = self.iter().filter(|(_, region)| region.node.is_some());
+        known.map(|(_, region)| region.pages()).sum()
+    }
+
     /// What they take, bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {

@@ -3,16 +3,18 @@
 
 use terrace_core::Nanos;
 use terrace_core::NodeId;
+use terrace_core::NodeMemory;
 use terrace_core::PageBits;
 use terrace_core::PageRef;
 use terrace_core::PageSize;
 
 use super::Nomad;
-use super::pages::Key;
 use crate::event::Action;
 use crate::event::Migration;
 use crate::event::Reason;
 use crate::event::Verdict;
+use crate::kit::pages::Key;
+use crate::kit::pages::page_of;
 use crate::kit::two_lists::List;
 
 /// Pages that demotion takes from a list at a time (`SWAP_CLUSTER_MAX`).
@@ -44,10 +46,10 @@ impl Nomad {
                 return;
             }
             self.mpq.pop();
-            if let Some(chunk) = self.pages.get_mut(key) {
-                chunk.pending.clear(index);
+            if let Some(chunk) = self.residents.pages.get_mut(key) {
+                chunk.own.pending.clear(index);
             }
-            self.unlist(from, key, index);
+            self.residents.unlist(from, key, index);
             let migration = Migration::Promote {
                 to,
                 keep_shadow: page.size == PageSize::Base4K,
@@ -71,15 +73,15 @@ impl Nomad {
         if self.inflight.contains_key(&page) {
             return None;
         }
-        let (key, chunk, index) = self.pages.find(page)?;
-        let on = chunk.node(index).filter(|_| chunk.pending.get(index));
+        let (key, chunk, index) = self.residents.pages.find(page)?;
+        let on = chunk.node(index).filter(|_| chunk.own.pending.get(index));
         on.map(|node| (node, key, index))
     }
 
     /// `kswapd`: under the mark pages go from the inactive tail, by clusters; of each those with a shadow first,
     /// which are remapped only.
     pub(super) fn demote_cold(&mut self) {
-        let nodes: Vec<NodeId> = self.lists.keys().copied().collect();
+        let nodes: Vec<NodeId> = self.residents.lists.keys().copied().collect();
         for node in nodes {
             while let Some(to) = self.roomiest(self.tiers.below(node).map(|n| n.id)) {
                 let mut cluster = self.coldest(node);
@@ -101,29 +103,19 @@ impl Nomad {
 
     /// Takes a cluster from the node's lists, as far as it is under its mark.
     fn coldest(&mut self, node: NodeId) -> Vec<PageRef> {
-        let mut shortage = self.memory.shortage(node, self.params.demote_scale_factor);
+        let factor = self.params.demote_scale_factor;
+        let shortage = self.memory.shortage(node, |memory| mark(memory, factor));
         let most = self.params.inflight_pages - self.inflight.len();
-        let mut cluster = Vec::new();
-        let Some(lists) = self.lists.get_mut(&node) else {
-            return cluster;
-        };
-        while shortage > 0 && cluster.len() < most.min(CLUSTER) {
-            let Some(unit) = lists.coldest() else {
-                break;
-            };
-            lists.remove(unit);
-            let page = self.pages.of_unit(node, unit);
-            if let Some(page) = page.filter(|page| !self.inflight.contains_key(page)) {
-                shortage = shortage.saturating_sub(page.size.bytes());
-                cluster.push(page);
-            }
-        }
-        cluster
+        let inflight = &self.inflight;
+        self.residents
+            .take_coldest(node, shortage, most.min(CLUSTER), |page| {
+                inflight.contains_key(page)
+            })
     }
 
     fn has_shadow(&mut self, page: PageRef) -> bool {
-        let found = self.pages.find(page);
-        found.is_some_and(|(_, chunk, index)| chunk.shadow.get(index))
+        let found = self.residents.pages.find(page);
+        found.is_some_and(|(_, chunk, index)| chunk.own.shadow.get(index))
     }
 
     fn roomiest(&self, nodes: impl Iterator<Item = NodeId>) -> Option<NodeId> {
@@ -131,7 +123,7 @@ impl Nomad {
     }
 
     fn order(&mut self, page: PageRef, flight: Flight, migration: Migration, reason: Reason) {
-        if let Some((_, chunk, index)) = self.pages.find(page) {
+        if let Some((_, chunk, index)) = self.residents.pages.find(page) {
             chunk.flying.set(index);
         }
         let bytes = page.size.bytes();
@@ -170,7 +162,7 @@ impl Nomad {
         if verdict == Verdict::NoMemory {
             self.no_memory(page, migration);
         }
-        let Some((key, chunk, index)) = self.pages.find(page) else {
+        let Some((key, chunk, index)) = self.residents.pages.find(page) else {
             return;
         };
         if !chunk.flying.get(index) {
@@ -179,16 +171,16 @@ impl Nomad {
         chunk.flying.clear(index);
         match verdict {
             Verdict::Moved { .. } | Verdict::MovedOntoShadow => {
-                if let Some(chunk) = self.pages.get_mut(key) {
+                if let Some(chunk) = self.residents.pages.get_mut(key) {
                     chunk.place(index, to);
                     if shadow {
-                        chunk.shadow.set(index);
+                        chunk.own.shadow.set(index);
                     } else {
-                        chunk.shadow.clear(index);
+                        chunk.own.shadow.clear(index);
                     }
                 }
                 let list = if up { List::Active } else { List::Inactive };
-                self.list(to, key, index, list);
+                self.residents.list(to, key, index, list);
             }
             Verdict::Lost => {
                 let mut one = PageBits::NONE;
@@ -196,7 +188,7 @@ impl Nomad {
                 self.forget(key, &one);
             }
             Verdict::Dirtied | Verdict::Busy | Verdict::NoMemory => {
-                self.list(flight.from, key, index, List::Inactive);
+                self.residents.list(flight.from, key, index, List::Inactive);
                 if up {
                     self.again(key, index, flight.tries);
                 }
@@ -210,10 +202,10 @@ impl Nomad {
             self.counters.given_up += 1;
             return;
         }
-        if let Some(chunk) = self.pages.get_mut(key) {
-            let page = super::pages::page_of(key, index, chunk.size());
+        if let Some(chunk) = self.residents.pages.get_mut(key) {
+            let page = page_of(key, index, chunk.size());
             if self.mpq.push(page, tries + 1) {
-                chunk.pending.set(index);
+                chunk.own.pending.set(index);
             }
         }
     }
@@ -228,4 +220,11 @@ impl Nomad {
                 .push_back(Action::ReclaimShadows { bytes, reason });
         }
     }
+}
+
+/// What demotion keeps free: `vm.demote_scale_factor` / 10,000 of the node above its high watermark.
+fn mark(memory: &NodeMemory, factor: u64) -> u64 {
+    let share = u128::from(memory.total_bytes) * u128::from(factor) / 10_000;
+    let share = u64::try_from(share).unwrap_or(u64::MAX);
+    memory.high_bytes.saturating_add(share)
 }

@@ -15,13 +15,13 @@
 //! Nothing is weighed and nothing is slowed down: it thrashes where its paper says so. `docs/papers/nomad.md` has
 //! each decision.
 //!
-//! * [`params`]; `queues` (PCQ and MPQ), `pages` (what is known of them);
+//! * [`params`]; `queues` (PCQ and MPQ), `marks` (which pages are in them);
 //!   `observe` takes faults and readings in, `migrate` gives orders and takes their ends; this file ties them together.
 
 mod figures;
+mod marks;
 mod migrate;
 mod observe;
-mod pages;
 pub mod params;
 mod queues;
 
@@ -45,12 +45,12 @@ use crate::event::Event;
 use crate::event::Reason;
 use crate::event::ScanScope;
 use crate::kit::FreeMemory;
-use crate::kit::TwoLists;
+use crate::kit::Residents;
 use crate::kit::two_lists::List;
 use crate::preset::Colour;
 use figures::Figures;
+use marks::Marks;
 use migrate::Flight;
-use pages::Pages;
 pub use params::Params;
 use queues::Mpq;
 use queues::Pcq;
@@ -93,11 +93,9 @@ pub static PRESET: Preset = Preset {
 pub struct Nomad {
     params: Params,
     tiers: Tiers,
-    pages: Pages,
+    residents: Residents<Marks>,
     pcq: Pcq,
     mpq: Mpq,
-    /// Of each node that has a tier below it.
-    lists: BTreeMap<NodeId, TwoLists>,
     memory: FreeMemory,
     inflight: BTreeMap<PageRef, Flight>,
     /// When the last pass over the accessed bits of a process ended.
@@ -119,11 +117,8 @@ impl Nomad {
     }
 
     fn idle(params: Params, tiers: Tiers) -> Self {
-        let nodes = tiers.nodes().iter().map(|node| node.id);
-        let upper = nodes.filter(|id| tiers.below(*id).next().is_some());
         Self {
-            lists: upper.map(|id| (id, TwoLists::default())).collect(),
-            pages: Pages::default(),
+            residents: Residents::new(&tiers),
             pcq: Pcq::new(params.pcq_bytes),
             mpq: Mpq::new(params.mpq_bytes),
             memory: FreeMemory::default(),
@@ -151,15 +146,6 @@ impl Nomad {
             });
         }
     }
-
-    fn listed(&self, list: List) -> u64 {
-        self.lists.values().map(|lists| lists.pages(list)).sum()
-    }
-
-    fn bytes(&self) -> u64 {
-        let lists: u64 = self.lists.values().map(TwoLists::bytes).sum();
-        self.pages.bytes() + lists
-    }
 }
 
 impl Policy for Nomad {
@@ -174,20 +160,21 @@ impl Policy for Nomad {
                 page,
                 migration,
                 verdict,
+                ..
             } => self.ended(now, page, migration, verdict),
             Event::ShadowLost { page } => {
-                if let Some((_, chunk, index)) = self.pages.find(page) {
-                    chunk.shadow.clear(index);
+                if let Some((_, chunk, index)) = self.residents.pages.find(page) {
+                    chunk.own.shadow.clear(index);
                 }
             }
             Event::Watched { pid, .. } => self.pass_ended(now, pid),
             Event::Unmapped { pid, range } => {
-                for (key, pages) in self.pages.within(pid, range) {
+                for (key, pages) in self.residents.pages.within(pid, range) {
                     self.forget(key, &pages);
                 }
             }
             Event::Gone { pid } => {
-                for key in self.pages.unread(pid, Nanos::MAX) {
+                for key in self.residents.pages.unread(pid, Nanos::MAX) {
                     self.forget(key, &terrace_core::PageBits::ALL);
                 }
                 self.watched.remove(&pid);
@@ -235,9 +222,9 @@ impl Policy for Nomad {
             pending_dropped: self.mpq.dropped,
             retries: c.retries,
             given_up: c.given_up,
-            active: self.listed(List::Active),
-            inactive: self.listed(List::Inactive),
-            metadata_bytes: self.bytes(),
+            active: self.residents.listed(List::Active),
+            inactive: self.residents.listed(List::Inactive),
+            metadata_bytes: self.residents.bytes(),
         }
         .values()
     }

@@ -12,12 +12,10 @@ use terrace_core::Pid;
 
 use super::FIRST_READING;
 use super::Nomad;
-use super::pages::Chunk;
-use super::pages::Key;
-use super::pages::page_of;
-use super::pages::split;
 use crate::event::Action;
-use crate::kit::two_lists::List;
+use crate::kit::pages::Key;
+use crate::kit::pages::page_of;
+use crate::kit::pages::split;
 
 impl Nomad {
     /// A page that a faster tier is there for was touched: it is a candidate (3.1). Pages of 1 GiB have
@@ -29,13 +27,13 @@ impl Nomad {
         self.counters.faults_slow += 1;
         let (key, index) = split(page);
         self.sized(key, page.size == PageSize::Huge2M, now);
-        self.put(key, index, node);
-        let Some(chunk) = self.pages.get_mut(key) else {
+        self.residents.put(key, index, node);
+        let Some(chunk) = self.residents.pages.get_mut(key) else {
             return;
         };
-        let queued = chunk.candidate.or(&chunk.pending).or(&chunk.flying);
+        let queued = chunk.own.candidate.or(&chunk.own.pending).or(&chunk.flying);
         if !queued.get(index) && self.pcq.push(key, index, now) {
-            chunk.candidate.set(index);
+            chunk.own.candidate.set(index);
         }
     }
 
@@ -44,57 +42,36 @@ impl Nomad {
     pub(super) fn read(&mut self, now: Nanos, reading: &ChunkReading<'_>) {
         let key = (reading.pid, reading.start.0 / CHUNK_BYTES);
         self.sized(key, reading.huge, now);
-        self.placed(key, reading);
+        self.residents.placed(key, reading);
+        self.drop_absent(key, &reading.present);
         self.mark(key, reading);
         let cleared = Nanos(now.0.saturating_sub(reading.until.0));
         let (hot, cold) = self.pcq.read(key, cleared, &reading.accessed, reading.last);
-        let Some(chunk) = self.pages.get_mut(key) else {
+        let Some(chunk) = self.residents.pages.get_mut(key) else {
             return;
         };
         chunk.read = now;
         self.counters.cold += cold.len() as u64;
         for page in cold {
-            chunk.candidate.clear(page);
+            chunk.own.candidate.clear(page);
         }
         for page in hot {
-            chunk.candidate.clear(page);
+            chunk.own.candidate.clear(page);
             self.counters.referenced_twice += 1;
             if self.mpq.push(page_of(key, page, chunk.size()), 0) {
-                chunk.pending.set(page);
+                chunk.own.pending.set(page);
             }
         }
-    }
-
-    /// Takes in where pages are; what is being moved is left to its migration.
-    fn placed(&mut self, key: Key, reading: &ChunkReading<'_>) {
-        let nodes: Vec<NodeId> = self.tiers.nodes().iter().map(|node| node.id).collect();
-        for node in nodes {
-            let Some(chunk) = self.pages.get_mut(key) else {
-                return;
-            };
-            let told = reading.nodes.iter().find(|(id, _)| *id == node);
-            let told = told.map_or(PageBits::NONE, |(_, pages)| pages.without(&chunk.flying));
-            let old = chunk.on(node);
-            let kept = old.and(&chunk.flying);
-            let (came, left) = (told.without(&old), old.without(&told).without(&kept));
-            if came.is_empty() && left.is_empty() {
-                continue;
-            }
-            chunk.set_on(node, told.or(&kept));
-            for page in left.pages() {
-                self.unlist(node, key, page);
-            }
-            for page in came.pages() {
-                self.list(node, key, page, List::Inactive);
-            }
-        }
-        self.drop_absent(key, &reading.present);
     }
 
     /// What is not in memory any more is in no queue.
     fn drop_absent(&mut self, key: Key, present: &PageBits) {
-        if let Some(chunk) = self.pages.get_mut(key) {
-            let queued = chunk.candidate.or(&chunk.pending).or(&chunk.shadow);
+        if let Some(chunk) = self.residents.pages.get_mut(key) {
+            let queued = chunk
+                .own
+                .candidate
+                .or(&chunk.own.pending)
+                .or(&chunk.own.shadow);
             let absent = queued.without(present).without(&chunk.flying);
             if !absent.is_empty() {
                 self.forget(key, &absent);
@@ -109,12 +86,12 @@ impl Nomad {
         } else {
             reading.fresh.or(&PageBits::ALL.without(&reading.accessed))
         };
-        for (node, lists) in &mut self.lists {
-            let on = self.pages.get(key).map(|chunk| chunk.on(*node));
+        for (node, lists) in &mut self.residents.lists {
+            let on = self.residents.pages.get(key).map(|chunk| chunk.on(*node));
             let Some(on) = on.filter(|on| !on.is_empty()) else {
                 continue;
             };
-            let first = self.pages.unit(*node, key, 0);
+            let first = self.residents.pages.unit(*node, key, 0);
             for page in on.and(&told).pages() {
                 lists.read(first + number(page), reading.accessed.get(page));
             }
@@ -124,7 +101,7 @@ impl Nomad {
     /// A pass over a process is over. What two passes did not tell of is gone.
     pub(super) fn pass_ended(&mut self, now: Nanos, pid: Pid) {
         if let Some(before) = self.watched.insert(pid, now) {
-            for key in self.pages.unread(pid, before) {
+            for key in self.residents.pages.unread(pid, before) {
                 self.forget(key, &PageBits::ALL);
             }
         }
@@ -133,7 +110,7 @@ impl Nomad {
 
     /// Asks for passes as long as the scanner's over what is known now, where that changed by an eighth.
     pub(super) fn ask(&mut self) {
-        let known = u128::from(self.pages.mapped_bytes()) * 1_000_000_000;
+        let known = u128::from(self.residents.pages.mapped_bytes()) * 1_000_000_000;
         let nanos = known / u128::from(self.params.accessed_rate.max(1));
         let nanos = Nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
         let pass = nanos.max(self.params.accessed_pass);
@@ -148,53 +125,15 @@ impl Nomad {
 
     /// 2 MiB are one huge page, or base pages. What was known of them in another size is forgotten.
     fn sized(&mut self, key: Key, huge: bool, now: Nanos) {
-        if self.pages.get(key).is_some_and(|chunk| chunk.huge != huge) {
-            self.forget(key, &PageBits::ALL);
+        if self.residents.sized(key, huge, now) {
+            self.pcq.forget(key, &PageBits::ALL);
         }
-        self.pages.get_or_new(key, huge, now);
-    }
-
-    /// The page is on that node.
-    fn put(&mut self, key: Key, page: usize, node: NodeId) {
-        let Some(chunk) = self.pages.get_mut(key) else {
-            return;
-        };
-        let before = chunk.node(page);
-        if before == Some(node) || chunk.flying.get(page) {
-            return;
-        }
-        chunk.place(page, node);
-        if let Some(before) = before {
-            self.unlist(before, key, page);
-        }
-        self.list(node, key, page, List::Inactive);
     }
 
     /// Nothing is known of these pages any more.
     pub(super) fn forget(&mut self, key: Key, pages: &PageBits) {
-        let nodes: Vec<NodeId> = self.lists.keys().copied().collect();
-        for node in nodes {
-            let on = self.pages.get(key).map(|chunk| chunk.on(node));
-            for page in on.unwrap_or_default().and(pages).pages() {
-                self.unlist(node, key, page);
-            }
-        }
+        self.residents.forget(key, pages);
         self.pcq.forget(key, pages);
-        self.pages.forget(key, pages);
-    }
-
-    /// Into a list of the node, if it has lists.
-    pub(super) fn list(&mut self, node: NodeId, key: Key, page: usize, list: List) {
-        if let Some(lists) = self.lists.get_mut(&node) {
-            let size = self.pages.get(key).map(Chunk::size).unwrap_or_default();
-            lists.add(self.pages.unit(node, key, page), size, list);
-        }
-    }
-
-    pub(super) fn unlist(&mut self, node: NodeId, key: Key, page: usize) {
-        if let Some(lists) = self.lists.get_mut(&node) {
-            lists.remove(self.pages.unit(node, key, page));
-        }
     }
 }
 

@@ -13,7 +13,7 @@ use terrace_core::Nanos;
 use terrace_core::PageBits;
 use terrace_core::PageRef;
 
-use super::pages::Key;
+use crate::kit::pages::Key;
 
 /// A candidate: its page in the 2 MiB, and when it faulted.
 type Candidate = (u16, Nanos);

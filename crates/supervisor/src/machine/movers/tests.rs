@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use terrace_core::Addr;
+use terrace_core::NodeId;
 use terrace_core::Tiers;
 use terrace_mover::agent::Terms;
 use terrace_mover::greeting::Greeting;
@@ -48,7 +49,8 @@ fn movers() -> (Channel, Movers, Engine) {
     movers.links.insert(link.pid(), link);
     let tiers = Tiers::new(Vec::new());
     let mut settings = terrace_policy::Settings::new("none", BTreeMap::new());
-    let policy = terrace_policy::with_settings("none", &tiers, &mut settings);
+    let policy =
+        terrace_policy::with_settings("none", &terrace_policy::Host::new(tiers), &mut settings);
     (peer, movers, Engine::new(policy.expect("a preset")))
 }
 
@@ -113,4 +115,53 @@ fn who_answers_nothing_has_so_many_orders_and_no_more() {
     movers.forget(Nanos::ZERO, me, &mut engine);
     assert!(movers.open.is_empty() && movers.reclaims.is_empty());
     assert_eq!(movers.reclaim_shadows(4096), Err(Refusal::Unserved));
+}
+
+#[test]
+fn pages_change_places_in_one_process_with_an_agent_and_nowhere_else() {
+    let (_peer, mut movers, mut engine) = movers();
+    let (me, other) = (Pid(std::process::id()), Pid(1));
+    let page = |pid, number: u64, size| PageRef {
+        pid,
+        addr: Addr(number << 21),
+        size,
+    };
+    let (small, large) = (PageSize::Base4K, PageSize::Huge2M);
+    let exchange = |movers: &mut Movers, page, with| {
+        let to = NodeId(0);
+        movers.migrate(page, Migration::Exchange { to, with });
+    };
+    exchange(&mut movers, page(me, 1, small), page(me, 2, small));
+    assert_eq!(movers.refused().map(|end| end.seq), None);
+    exchange(&mut movers, page(me, 1, small), page(other, 2, small));
+    exchange(&mut movers, page(other, 1, small), page(other, 2, small));
+    exchange(&mut movers, page(me, 1, small), page(me, 2, large));
+    let room = &mut CacheRoom::default();
+    for seq in [4, 3, 2] {
+        let end = movers.refused().expect("nobody could take it on");
+        assert_eq!((end.seq, end.outcome), (seq, Outcome::Busy));
+        let ended = movers.ended(Nanos::ZERO, Reporter::Ordinary, end, room, &mut engine);
+        assert_eq!(ended, None);
+    }
+    assert_eq!((movers.in_flight(), engine.stats().refused_busy), (1, 3));
+    let mine = Reporter::Agent(me);
+    let end = |outcome| End {
+        seq: 1,
+        outcome,
+        inaccessible: Nanos(5),
+    };
+    let ended = movers.ended(Nanos::ZERO, mine, end(Outcome::Done), room, &mut engine);
+    assert_eq!(ended.map(|(page, _)| page.pid), Some(me));
+    assert_eq!(engine.stats().exchanged_pairs, 1);
+    // What an agent could not exchange `move_pages` cannot either.
+    exchange(&mut movers, page(me, 1, small), page(me, 2, small));
+    let end = End {
+        seq: 5,
+        ..end(Outcome::NotManaged)
+    };
+    assert_eq!(
+        movers.ended(Nanos::ZERO, mine, end, room, &mut engine),
+        None
+    );
+    assert_eq!((movers.in_flight(), engine.stats().lost), (0, 1));
 }

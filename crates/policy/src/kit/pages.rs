@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is kept of pages: by 2 MiB of a process where each is, and bits for its queue and its shadow.
+//! What is kept of pages: by 2 MiB of a process where each is, which are in a migration, and what a policy has of its
+//! own ([`Own`]).
 //!
 //! A huge page is one entry, page 0 of its 2 MiB. Pages of a node that has a tier below it are numbered, for that
 //! node's lists ([`crate::kit::TwoLists`]): 512 numbers for each 2 MiB that has or had any there.
@@ -18,30 +19,39 @@ use terrace_core::Pid;
 use terrace_core::Range;
 
 /// A process and the number of 2 MiB of its addresses.
-pub(super) type Key = (Pid, u64);
+pub type Key = (Pid, u64);
+
+/// What a policy keeps of 2 MiB.
+pub trait Own: Default {
+    /// Nothing is known of these pages any more.
+    fn forget(&mut self, pages: &PageBits);
+    /// Bytes it takes elsewhere.
+    fn bytes(&self) -> u64 {
+        0
+    }
+}
 
 /// 2 MiB of a process.
 #[derive(Debug, Default)]
-pub(super) struct Chunk {
-    pub(super) huge: bool,
+pub struct Chunk<O> {
+    /// Whether one huge page maps it.
+    pub huge: bool,
     /// When a reading told of it last.
-    pub(super) read: Nanos,
+    pub read: Nanos,
     /// Where its pages are.
     nodes: Vec<(NodeId, PageBits)>,
-    /// In the candidate queue.
-    pub(super) candidate: PageBits,
-    /// In the pending queue.
-    pub(super) pending: PageBits,
     /// In a migration.
-    pub(super) flying: PageBits,
-    /// With a shadow.
-    pub(super) shadow: PageBits,
+    pub flying: PageBits,
+    /// The policy's.
+    pub own: O,
     /// Its pages' numbers on a node, divided by 512.
     blocks: Vec<(NodeId, u32)>,
 }
 
-impl Chunk {
-    pub(super) const fn size(&self) -> PageSize {
+impl<O: Own> Chunk<O> {
+    /// Of its pages.
+    #[must_use]
+    pub const fn size(&self) -> PageSize {
         if self.huge {
             PageSize::Huge2M
         } else {
@@ -49,17 +59,22 @@ impl Chunk {
         }
     }
 
-    pub(super) fn on(&self, node: NodeId) -> PageBits {
+    /// Its pages on a node.
+    #[must_use]
+    pub fn on(&self, node: NodeId) -> PageBits {
         let of = self.nodes.iter().find(|(id, _)| *id == node);
         of.map_or(PageBits::NONE, |(_, pages)| *pages)
     }
 
-    pub(super) fn node(&self, page: usize) -> Option<NodeId> {
+    /// Where a page is.
+    #[must_use]
+    pub fn node(&self, page: usize) -> Option<NodeId> {
         let on = self.nodes.iter().find(|(_, pages)| pages.get(page));
         on.map(|(id, _)| *id)
     }
 
-    pub(super) fn set_on(&mut self, node: NodeId, pages: PageBits) {
+    /// These are its pages on a node.
+    pub fn set_on(&mut self, node: NodeId, pages: PageBits) {
         match self.nodes.iter_mut().find(|(id, _)| *id == node) {
             Some((_, on)) => *on = pages,
             None if pages.is_empty() => {}
@@ -68,7 +83,7 @@ impl Chunk {
     }
 
     /// The page is on that node, and on no other.
-    pub(super) fn place(&mut self, page: usize, node: NodeId) {
+    pub fn place(&mut self, page: usize, node: NodeId) {
         self.nodes.iter_mut().for_each(|(_, on)| on.clear(page));
         let mut on = self.on(node);
         on.set(page);
@@ -80,14 +95,8 @@ impl Chunk {
         for (_, on) in &mut self.nodes {
             *on = on.without(pages);
         }
-        for bits in [
-            &mut self.candidate,
-            &mut self.pending,
-            &mut self.flying,
-            &mut self.shadow,
-        ] {
-            *bits = bits.without(pages);
-        }
+        self.flying = self.flying.without(pages);
+        self.own.forget(pages);
     }
 
     fn is_unknown(&self) -> bool {
@@ -96,13 +105,15 @@ impl Chunk {
 }
 
 /// The 2 MiB of an address and the page's number there.
-pub(super) const fn split(page: PageRef) -> (Key, usize) {
+#[must_use]
+pub const fn split(page: PageRef) -> (Key, usize) {
     let index = ((page.addr.0 % CHUNK_BYTES) >> 12) as usize;
     ((page.pid, page.addr.0 / CHUNK_BYTES), index)
 }
 
 /// A page of 2 MiB as others name it.
-pub(super) fn page_of(key: Key, page: usize, size: PageSize) -> PageRef {
+#[must_use]
+pub fn page_of(key: Key, page: usize, size: PageSize) -> PageRef {
     PageRef {
         pid: key.0,
         addr: Addr(key.1 * CHUNK_BYTES + ((page as u64) << 12)),
@@ -112,8 +123,8 @@ pub(super) fn page_of(key: Key, page: usize, size: PageSize) -> PageRef {
 
 /// All pages known.
 #[derive(Debug, Default)]
-pub(super) struct Pages {
-    chunks: BTreeMap<Key, Chunk>,
+pub struct Pages<O> {
+    chunks: BTreeMap<Key, Chunk<O>>,
     blocks: BTreeMap<NodeId, Blocks>,
 }
 
@@ -125,8 +136,9 @@ struct Blocks {
     free: Vec<u32>,
 }
 
-impl Pages {
-    pub(super) fn get_or_new(&mut self, key: Key, huge: bool, now: Nanos) -> &mut Chunk {
+impl<O: Own> Pages<O> {
+    /// The 2 MiB, known from now on if they were not.
+    pub fn get_or_new(&mut self, key: Key, huge: bool, now: Nanos) -> &mut Chunk<O> {
         self.chunks.entry(key).or_insert_with(|| Chunk {
             huge,
             read: now,
@@ -134,16 +146,19 @@ impl Pages {
         })
     }
 
-    pub(super) fn get(&self, key: Key) -> Option<&Chunk> {
+    /// The 2 MiB, if they are known.
+    #[must_use]
+    pub fn get(&self, key: Key) -> Option<&Chunk<O>> {
         self.chunks.get(&key)
     }
 
-    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut Chunk> {
+    /// The 2 MiB, if they are known.
+    pub fn get_mut(&mut self, key: Key) -> Option<&mut Chunk<O>> {
         self.chunks.get_mut(&key)
     }
 
     /// The 2 MiB of a page that is known in its size, and its number there.
-    pub(super) fn find(&mut self, page: PageRef) -> Option<(Key, &mut Chunk, usize)> {
+    pub fn find(&mut self, page: PageRef) -> Option<(Key, &mut Chunk<O>, usize)> {
         let (key, index) = split(page);
         let chunk = self.chunks.get_mut(&key)?;
         let known = chunk.size() == page.size && chunk.node(index).is_some();
@@ -151,8 +166,8 @@ impl Pages {
     }
 
     /// The number of a page for a node's lists.
-    pub(super) fn unit(&mut self, node: NodeId, key: Key, page: usize) -> u32 {
-        let of = |chunk: &Chunk| chunk.blocks.iter().find(|(id, _)| *id == node).copied();
+    pub fn unit(&mut self, node: NodeId, key: Key, page: usize) -> u32 {
+        let of = |chunk: &Chunk<O>| chunk.blocks.iter().find(|(id, _)| *id == node).copied();
         let known = self.chunks.get(&key).and_then(of);
         let block = known.map(|(_, block)| block).unwrap_or_else(|| {
             let blocks = self.blocks.entry(node).or_default();
@@ -170,7 +185,8 @@ impl Pages {
     }
 
     /// The page that a number stands for.
-    pub(super) fn of_unit(&self, node: NodeId, unit: u32) -> Option<PageRef> {
+    #[must_use]
+    pub fn of_unit(&self, node: NodeId, unit: u32) -> Option<PageRef> {
         let owners = &self.blocks.get(&node)?.owners;
         let key = owners.get(unit as usize / CHUNK_PAGES).copied()??;
         let size = self.get(key)?.size();
@@ -178,7 +194,7 @@ impl Pages {
     }
 
     /// Forgets pages; a chunk of which none is left goes.
-    pub(super) fn forget(&mut self, key: Key, pages: &PageBits) {
+    pub fn forget(&mut self, key: Key, pages: &PageBits) {
         if let Some(chunk) = self.chunks.get_mut(&key) {
             chunk.forget(pages);
             if chunk.is_unknown() {
@@ -193,7 +209,8 @@ impl Pages {
     }
 
     /// The pages in a range, by 2 MiB.
-    pub(super) fn within(&self, pid: Pid, range: Range) -> Vec<(Key, PageBits)> {
+    #[must_use]
+    pub fn within(&self, pid: Pid, range: Range) -> Vec<(Key, PageBits)> {
         if range.bytes() == 0 {
             return Vec::new();
         }
@@ -215,24 +232,33 @@ impl Pages {
     }
 
     /// The 2 MiB of a process that no reading told of since a time.
-    pub(super) fn unread(&self, pid: Pid, since: Nanos) -> Vec<Key> {
+    #[must_use]
+    pub fn unread(&self, pid: Pid, since: Nanos) -> Vec<Key> {
         let of = self.chunks.range((pid, 0)..=(pid, u64::MAX));
         of.filter(|(_, chunk)| chunk.read < since)
             .map(|(key, _)| *key)
             .collect()
     }
 
+    /// All that is known.
+    pub fn all(&self) -> impl Iterator<Item = (Key, &Chunk<O>)> {
+        self.chunks.iter().map(|(key, chunk)| (*key, chunk))
+    }
+
     /// Bytes of addresses that are known.
-    pub(super) fn mapped_bytes(&self) -> u64 {
+    #[must_use]
+    pub fn mapped_bytes(&self) -> u64 {
         self.chunks.len() as u64 * CHUNK_BYTES
     }
 
     /// Bytes this takes, about.
-    pub(super) fn bytes(&self) -> u64 {
-        let chunk = size_of::<Chunk>() + size_of::<Key>() + 2 * size_of::<(NodeId, PageBits)>();
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let chunk = size_of::<Chunk<O>>() + size_of::<Key>() + 2 * size_of::<(NodeId, PageBits)>();
         let owners = self.blocks.values().map(|blocks| blocks.owners.capacity());
         let owners = owners.sum::<usize>() * size_of::<Option<Key>>();
-        (self.chunks.len() * chunk + owners) as u64
+        let own: u64 = self.chunks.values().map(|chunk| chunk.own.bytes()).sum();
+        (self.chunks.len() * chunk + owners) as u64 + own
     }
 }
 
@@ -240,9 +266,13 @@ impl Pages {
 mod tests {
     use super::*;
 
+    impl Own for () {
+        fn forget(&mut self, _: &PageBits) {}
+    }
+
     #[test]
     fn pages_are_found_by_their_numbers_until_they_are_gone() {
-        let mut pages = Pages::default();
+        let mut pages = Pages::<()>::default();
         let key = (Pid(3), 5);
         let page = page_of(key, 7, PageSize::Base4K);
         assert_eq!(split(page), (key, 7));

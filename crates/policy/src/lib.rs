@@ -89,6 +89,8 @@ pub struct MachineOptions {
     pub copy_threads: Option<u32>,
     /// The scanner, where there is one.
     pub scanner: KernelScanner,
+    /// Memory is allocated in slow tiers first, or in the fastest; as program and system have it where it is not said.
+    pub starts_slow: Option<bool>,
     /// A demoted page is armed where it arrives.
     pub arms_demoted: bool,
     /// A demotion that is ordered in a hint fault is carried out in it, where promotions are.

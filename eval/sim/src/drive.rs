@@ -204,13 +204,14 @@ impl<'a> Run<'a> {
             tiers,
             movement,
             placement,
+            starts_slow,
             tracked,
             sample_period,
         } = system;
         let mut world = World::new(setup, hardware, space, memory, tiers, movement);
         world.tracked = tracked;
         world.sampling = sample_period.map(Sampling::new);
-        let layout = placement::allocate(setup, &mut world, placement);
+        let layout = placement::allocate(setup, &mut world, placement, starts_slow);
         let clock: Box<dyn Clock> = match setup.engine {
             EngineKind::Exact => Box::new(Exact::new(setup, &world, layout.map(Layout::played))),
             EngineKind::Rate => Box::new(Rate::new(setup, &world, layout)),

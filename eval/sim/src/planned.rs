@@ -3,9 +3,8 @@
 
 /// Systems of the papers that are not built yet, and some that are: whoever asks looks at
 /// [`crate::systems`] first.
-pub const PLANNED: [&str; 6] = [
+pub const PLANNED: [&str; 5] = [
     "hemem-page-table",
-    "mtm",
     "chrono",
     "autotiering",
     "thermostat",

@@ -91,6 +91,8 @@ pub(crate) struct System {
     pub(crate) tiers: Tiers,
     pub(crate) movement: Movement,
     pub(crate) placement: Placement,
+    /// Memory is allocated in slow tiers first, or in the fastest, whatever the program has.
+    pub(crate) starts_slow: Option<bool>,
     pub(crate) tracked: Tracked,
     /// Accesses for one sample, where they are sampled.
     pub(crate) sample_period: Option<u64>,
@@ -199,6 +201,7 @@ fn of_preset(
         tiers: host.tiers,
         movement,
         placement: Placement::Normal,
+        starts_slow: options.starts_slow,
         tracked,
         sample_period: options.sample_period.filter(|_| pmu),
     })
@@ -252,6 +255,7 @@ fn of_baseline(
         tiers,
         movement: ORDINARY,
         placement,
+        starts_slow: None,
         tracked: Tracked::default(),
         sample_period: None,
     })

@@ -15,7 +15,6 @@ use super::Overhead;
 use super::histogram::Histogram;
 use super::overhead::SCANS_A_FAULT;
 use super::plan::Planner;
-use super::quota::Bounds;
 use crate::event::Action;
 use crate::event::Migration;
 use crate::event::ScanScope;
@@ -27,6 +26,8 @@ const MEASURED_PAGES: usize = 1_024;
 /// Where nothing is mapped, and an answer is waited for, it is looked again after so long.
 const LOOK_AGAIN: Nanos = Nanos::from_millis(50);
 
+/// The first reading of a pass is not sooner.
+const CLOSEST_PASS: Nanos = Nanos::from_millis(1);
 /// A pass over hint faults takes so long at least and at most.
 const FASTEST_PASS: Nanos = Nanos::from_secs(1);
 const SLOWEST_PASS: Nanos = Nanos::from_secs(3_600);
@@ -180,7 +181,13 @@ impl Mtm {
         let period = u128::from(self.params.interval.0) * u128::from(pages) / u128::from(faults);
         let period =
             Nanos(u64::try_from(period).unwrap_or(u64::MAX)).clamp(FASTEST_PASS, SLOWEST_PASS);
+        let told =
+            self.counters.faults - std::mem::replace(&mut self.faults_before, self.counters.faults);
         let before = self.faults.unwrap_or(Nanos::ZERO);
+        // The scanner has a pace of its own: more faults than are wanted make the pass longer.
+        let longer = u128::from(before.0) * u128::from(told) / u128::from(faults);
+        let longer = Nanos(u64::try_from(longer).unwrap_or(u64::MAX));
+        let period = period.max(longer).min(SLOWEST_PASS);
         if before.0.abs_diff(period.0) > before.0 / 4 {
             self.faults = Some(period);
             self.actions.push_back(Action::Scan {
@@ -193,6 +200,7 @@ impl Mtm {
     /// A hint fault says whose access it was.
     pub(super) fn faulted(&mut self, page: PageRef, cpu_node: Option<NodeId>) {
         self.overhead.faulted();
+        self.counters.faults += 1;
         if let Some(cpu_node) = cpu_node
             && let Some(region) = self.regions.find_mut(page.pid, page.addr.0)
         {
@@ -222,7 +230,11 @@ impl Mtm {
         if bytes > 0.0 {
             let share = accessed / bytes / f64::from(self.params.num_scans);
             let fits = self.views.fastest_bytes(&self.tiers) as f64 / bytes;
-            self.overhead.space(&self.params, share, fits);
+            let closest = match self.backend {
+                Backend::Looks => self.overhead.round(self.profile.len()),
+                Backend::Passes { .. } => CLOSEST_PASS,
+            };
+            self.overhead.space(&self.params, share, fits, closest);
         }
     }
 
@@ -240,10 +252,8 @@ impl Mtm {
 
     fn settle(&mut self) {
         let num_ps = self.num_ps();
-        let guided = self.guided().to_vec();
-        let bounds = Bounds { single: &guided };
         let random = (!self.params.adaptive_sampling).then_some(&mut self.random);
-        self.counters.samples = self.quota.settle(&mut self.regions, num_ps, bounds, random);
+        self.counters.samples = self.quota.settle(&mut self.regions, num_ps, random);
     }
 
     fn plan(&mut self) {

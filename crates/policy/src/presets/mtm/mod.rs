@@ -59,6 +59,7 @@ use figures::Figures;
 use interval::Stage;
 use orders::Orders;
 use overhead::Overhead;
+use params::FirstPlacement;
 pub use params::Params;
 use profile::Captured;
 use profile::Profile;
@@ -81,6 +82,7 @@ struct Counters {
     scans: u64,
     captured: u64,
     accessors: u64,
+    faults: u64,
     promotions: u64,
     demotions: u64,
 }
@@ -140,6 +142,8 @@ pub struct Mtm {
     faults: Option<Nanos>,
     /// Nobody arms hint faults.
     unarmed: bool,
+    /// Hint faults that had told accessors when the interval began.
+    faults_before: u64,
     /// Of all nodes, bytes.
     machine_bytes: u64,
     regions: Regions,
@@ -173,6 +177,7 @@ impl Mtm {
             tiers: host.tiers.clone(),
             machine_bytes: nodes.map(|node| node.capacity_bytes).sum(),
             faults: None,
+            faults_before: 0,
             unarmed: !host.given.contains(Capabilities::HINT_FAULTS),
             regions: Regions::default(),
             quota: Quota::default(),
@@ -245,6 +250,11 @@ impl Policy for Mtm {
     fn machine_options(&self) -> MachineOptions {
         MachineOptions {
             sample_period: self.params.pebs.then_some(self.params.sample_period),
+            starts_slow: match self.params.first_placement {
+                FirstPlacement::AsIs => None,
+                FirstPlacement::FirstTouch => Some(false),
+                FirstPlacement::SlowLocal => Some(true),
+            },
             ..MachineOptions::default()
         }
     }

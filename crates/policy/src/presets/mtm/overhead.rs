@@ -16,8 +16,8 @@ use super::params::Spacing;
 
 /// So many scans have a hint fault, which takes as long as so many (6.2).
 pub(super) const SCANS_A_FAULT: u64 = 12;
-/// Scans are not closer: the first rung of a ladder of readings.
-const CLOSEST: Nanos = Nanos::from_millis(1);
+/// Scans are not closer, nor closer than one takes.
+const CLOSEST: Nanos = Nanos(100_000);
 /// Of an interval, what scans may take until it ends.
 const SCANNED_PART: f64 = 0.85;
 /// The spacing shrinks and grows by so much at most.
@@ -98,6 +98,11 @@ impl Overhead {
         Some(((Self::budget(params) / (scan * scans)) as u64).max(1))
     }
 
+    /// What a scan of so many pages takes, and so how close scans can be.
+    pub(super) fn round(&self, pages: u64) -> Nanos {
+        Nanos((self.scan_ns.unwrap_or(0.0) * pages as f64) as u64).max(CLOSEST)
+    }
+
     /// Whether another scan of so many pages stays within the interval's budget.
     pub(super) fn affords(&self, params: &Params, pages: u64) -> bool {
         let next = self.scan_ns.unwrap_or(0.0) * pages as f64;
@@ -118,14 +123,14 @@ impl Overhead {
 
     /// The spacing for the next interval, if this share of the memory was found accessed and that share of it fits
     /// into the fastest tier.
-    pub(super) fn space(&mut self, params: &Params, accessed: f64, fits: f64) {
+    pub(super) fn space(&mut self, params: &Params, accessed: f64, fits: f64, closest: Nanos) {
         if params.scan_spacing != Spacing::Adaptive {
             return;
         }
         let wanted = fits.clamp(0.01, 0.5);
         let by = (wanted / accessed.max(1e-6)).clamp(SHRINKS, GROWS);
         let spacing = Nanos((self.spacing.0 as f64 * by) as u64);
-        self.spacing = spacing.clamp(CLOSEST, Self::longest(params));
+        self.spacing = spacing.min(Self::longest(params)).max(closest);
     }
 
     /// `tau_m` and `tau_s` as they are: the second stays above the first (5.3).

@@ -30,7 +30,9 @@ pub enum Copying {
 /// Where pages are before they are migrated (9.1, table 4). The machine's; the policy does not look at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FirstPlacement {
-    /// As the kernel allocates them.
+    /// As the program and the system have it.
+    AsIs,
+    /// In the fastest memory that is free.
     FirstTouch,
     /// In the slow memory that is nearest.
     SlowLocal,
@@ -118,7 +120,7 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ),
     (
         "first_placement",
-        "Where pages are first: first-touch or slow-local; simulated only (9.1).",
+        "Where pages are first: as-is, first-touch or slow-local; simulated only (9.1).",
     ),
     ("inflight_pages", "Migrations under way at most."),
 ];
@@ -140,7 +142,7 @@ impl Default for Params {
             overhead_control: true,
             pebs: true,
             migration: Copying::Adaptive,
-            first_placement: FirstPlacement::FirstTouch,
+            first_placement: FirstPlacement::AsIs,
             inflight_pages: 4_096,
         }
     }
@@ -212,9 +214,10 @@ impl Params {
             )?,
             first_placement: settings.value(
                 "first_placement",
-                (d.first_placement, "first-touch"),
-                "first-touch or slow-local",
+                (d.first_placement, "as-is"),
+                "as-is, first-touch or slow-local",
                 |text| match text {
+                    "as-is" => Some(FirstPlacement::AsIs),
                     "first-touch" => Some(FirstPlacement::FirstTouch),
                     "slow-local" => Some(FirstPlacement::SlowLocal),
                     _ => None,

@@ -116,8 +116,8 @@ impl Captured {
 }
 
 impl Profile {
-    /// Chooses pages: at random, each of an even part of its region; on the nodes of counters the captured one or none. At
-    /// most so many.
+    /// Chooses pages: at random, each of an even part of its region. On the nodes of counters a region has the captured
+    /// page among them; where none was captured it has none (5.5). At most so many.
     pub(super) fn choose(
         &mut self,
         regions: &mut Regions,
@@ -132,11 +132,12 @@ impl Profile {
         for (pid, list) in regions.processes_mut() {
             let mut chosen = Vec::new();
             for region in list.iter() {
-                if region.node.is_some_and(|node| single.contains(&node)) {
-                    chosen.extend(captured.of(pid, region).map(Sample));
-                    continue;
+                let guided = region.node.is_some_and(|node| single.contains(&node));
+                let page = captured.of(pid, region);
+                match page.filter(|_| guided) {
+                    None if guided => {}
+                    page => random_pages(region, random, page, &mut chosen),
                 }
-                random_pages(region, random, &mut chosen);
             }
             chosen.truncate(left);
             left -= chosen.len();
@@ -265,13 +266,21 @@ impl Profile {
     }
 }
 
-fn random_pages(region: &Region, random: &mut Random, chosen: &mut Vec<Sample>) {
+/// Each of an even part of the region; in its part, the page that is given.
+fn random_pages(
+    region: &Region,
+    random: &mut Random,
+    given: Option<u64>,
+    chosen: &mut Vec<Sample>,
+) {
     let (pages, grain) = (region.pages(), region.grain());
     let quota = u64::from(region.quota).min(pages);
     let first = region.start / grain;
     for part in 0..quota {
         let (from, to) = (part * pages / quota, (part + 1) * pages / quota);
-        let page = (first + from + random.below(to - from)) * grain;
+        let drawn = first + from + random.below(to - from);
+        let given = given.filter(|addr| (first + from..first + to).contains(&(addr / grain)));
+        let page = given.unwrap_or(drawn * grain);
         // The first page of a region may begin before it.
         chosen.push(Sample(page.max(region.start)));
     }

@@ -5,8 +5,6 @@
 //! over the last two intervals; what those cannot use, as they have no more pages, to all regions alike. Where
 //! there are more regions than samples, each has one or none, and it goes round.
 
-use terrace_core::NodeId;
-
 use super::regions::Mapped;
 use super::regions::Region;
 use super::regions::Regions;
@@ -39,21 +37,11 @@ pub struct Quota {
     turn: usize,
 }
 
-/// What bounds a region's samples.
-#[derive(Debug, Clone, Copy)]
-pub struct Bounds<'a> {
-    /// Regions on these nodes have one: those of the slowest tier, where counters say which page (5.5).
-    pub single: &'a [NodeId],
-}
-
-impl Bounds<'_> {
-    fn most(self, region: &Region) -> u32 {
-        // Where nothing was seen yet, one says what maps it.
-        let unknown = region.mapped == Mapped::Unknown;
-        if unknown || region.node.is_some_and(|node| self.single.contains(&node)) {
-            return 1;
-        }
-        u32::try_from(region.pages()).unwrap_or(u32::MAX)
+/// Samples that a region can have: its pages; where nothing was seen yet, one says what maps it.
+fn most_of(region: &Region) -> u32 {
+    match region.mapped {
+        Mapped::Unknown => 1,
+        Mapped::Base | Mapped::Huge => u32::try_from(region.pages()).unwrap_or(u32::MAX),
     }
 }
 
@@ -71,33 +59,26 @@ impl Quota {
         &mut self,
         regions: &mut Regions,
         num_ps: u64,
-        bounds: Bounds<'_>,
         random: Option<&mut Random>,
     ) -> u64 {
         for (_, region) in regions.iter_mut() {
-            region.quota = region.quota.min(bounds.most(region));
+            region.quota = region.quota.min(most_of(region));
         }
         let all: u64 = regions
             .iter()
-            .map(|(_, region)| u64::from(bounds.most(region)))
+            .map(|(_, region)| u64::from(most_of(region)))
             .sum();
         let target = num_ps.min(all);
         let have = sum(regions);
         if have < target {
-            self.give(regions, target - have, bounds, random);
+            self.give(regions, target - have, random);
         } else if have > target {
             self.level(regions, target);
         }
         target
     }
 
-    fn give(
-        &mut self,
-        regions: &mut Regions,
-        spare: u64,
-        bounds: Bounds<'_>,
-        random: Option<&mut Random>,
-    ) {
+    fn give(&mut self, regions: &mut Regions, spare: u64, random: Option<&mut Random>) {
         let count = regions.len();
         let favoured: Vec<usize> = match random {
             Some(random) => (0..TOP)
@@ -121,9 +102,9 @@ impl Quota {
             region.quota = 1;
             left -= 1;
         }
-        left = fill(&mut places, &favoured, left, bounds);
+        left = fill(&mut places, &favoured, left);
         let everyone: Vec<usize> = (0..count).collect();
-        fill(&mut places, &everyone, left, bounds);
+        fill(&mut places, &everyone, left);
     }
 
     /// Takes samples from those that have most; where there are more regions than samples, those whose turn it is
@@ -168,7 +149,7 @@ impl Quota {
 }
 
 /// Hands `spare` samples out to these regions alike, as far as they have pages; gives what is left.
-fn fill(places: &mut [&mut Region], to: &[usize], spare: u64, bounds: Bounds<'_>) -> u64 {
+fn fill(places: &mut [&mut Region], to: &[usize], spare: u64) -> u64 {
     let mut left = spare;
     let mut open: Vec<usize> = to.to_vec();
     while left > 0 && !open.is_empty() {
@@ -176,7 +157,7 @@ fn fill(places: &mut [&mut Region], to: &[usize], spare: u64, bounds: Bounds<'_>
         let each = u32::try_from(each).unwrap_or(u32::MAX);
         open.retain(|index| {
             let region = &mut *places[*index];
-            let most = bounds.most(region);
+            let most = most_of(region);
             let more = each
                 .min(most.saturating_sub(region.quota))
                 .min(u32::try_from(left).unwrap_or(u32::MAX));

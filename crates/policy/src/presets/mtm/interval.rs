@@ -22,7 +22,7 @@ use crate::event::ScanScope;
 /// Counters are on for this part of an interval (5.5).
 const COUNTED_PART: u64 = 10;
 /// Pages of the scan that measures what one takes.
-const MEASURED_PAGES: usize = 1_024;
+const MEASURED_PAGES: usize = 64;
 /// Where nothing is mapped, and an answer is waited for, it is looked again after so long.
 const LOOK_AGAIN: Nanos = Nanos::from_millis(50);
 

@@ -62,7 +62,7 @@ impl Quota {
         random: Option<&mut Random>,
     ) -> u64 {
         for (_, region) in regions.iter_mut() {
-            region.quota = region.quota.min(most_of(region));
+            region.quota = region.quota.clamp(1, most_of(region));
         }
         let all: u64 = regions
             .iter()
@@ -93,16 +93,7 @@ impl Quota {
             }
         };
         let mut places: Vec<&mut Region> = regions.iter_mut().map(|(_, region)| region).collect();
-        // Regions without any come first: each is to have one.
-        let mut left = spare;
-        for region in places.iter_mut().filter(|region| region.quota == 0) {
-            if left == 0 {
-                return;
-            }
-            region.quota = 1;
-            left -= 1;
-        }
-        left = fill(&mut places, &favoured, left);
+        let left = fill(&mut places, &favoured, spare);
         let everyone: Vec<usize> = (0..count).collect();
         fill(&mut places, &everyone, left);
     }

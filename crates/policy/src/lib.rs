@@ -87,6 +87,8 @@ pub struct MachineOptions {
     pub sample_period: Option<u64>,
     /// Threads that copy one page together, where the mover lets that be chosen.
     pub copy_threads: Option<u32>,
+    /// Copies are the kernel's, for which who touches the page waits, where the mover could do otherwise.
+    pub copies_wait: bool,
     /// The scanner, where there is one.
     pub scanner: KernelScanner,
     /// Memory is allocated in slow tiers first, or in the fastest; as program and system have it where it is not said.

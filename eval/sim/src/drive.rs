@@ -292,6 +292,7 @@ impl<'a> Run<'a> {
         if self.world.movers_next() <= now {
             self.world.movers_step(self.clock.as_mut());
             self.world.protected_step(self.clock.as_mut());
+            self.world.beside_step(self.clock.as_mut());
         }
         if self.world.scan_next() <= now {
             self.world.scan_step(&mut self.engine);

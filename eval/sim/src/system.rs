@@ -21,6 +21,7 @@ use terrace_policy::preset::Colour;
 
 use crate::Setup;
 use crate::SimError;
+use crate::beside_copy::BesideCopy;
 use crate::hardware::Hardware;
 use crate::planned::PLANNED;
 use crate::protected::Copying;
@@ -38,7 +39,13 @@ const OFFER: Offer = Offer {
         TrackerKind::Pmu,
         TrackerKind::HintFaults,
     ],
-    movers: &[Mover::MovePages, Mover::Agent, Mover::InFault],
+    movers: &[
+        Mover::MovePages,
+        Mover::Agent,
+        Mover::InFault,
+        Mover::AdaptiveCopy,
+        Mover::ParallelCopy,
+    ],
 };
 
 /// A system beside the presets: what they are compared with.
@@ -98,12 +105,16 @@ pub(crate) struct System {
     pub(crate) sample_period: Option<u64>,
 }
 
+/// Threads that copy a page together, where a policy does not say (Nimble's default, with which MTM 9.5 compares).
+const COPY_THREADS: u32 = 4;
+
 /// The kernel's migration, asked for from outside by nobody who takes time.
 const ORDINARY: Movement = Movement {
     transactions: false,
     synchronous: false,
     demotes_in_fault: false,
     exchange: false,
+    beside: None,
     protected: None,
     supervised: false,
     arms_demoted: false,
@@ -186,6 +197,15 @@ fn of_preset(
             synchronous: true,
             supervised: preset.in_user_space(),
             ..alone
+        },
+        // What a preset says of its copies is for who was not asked for another way.
+        Mover::AdaptiveCopy if options.copies_wait && setup.mover == Mover::Auto => supervised,
+        Mover::AdaptiveCopy | Mover::ParallelCopy => Movement {
+            beside: Some(BesideCopy {
+                threads: options.copy_threads.unwrap_or(COPY_THREADS),
+                adaptive: fit.mover == Mover::AdaptiveCopy,
+            }),
+            ..supervised
         },
         Mover::MovePages | Mover::Auto => supervised,
     };

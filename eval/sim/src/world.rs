@@ -25,6 +25,8 @@ use crate::Costs;
 use crate::Setup;
 use crate::accessed::Reader;
 use crate::beside::Beside;
+use crate::beside_copy::BesideCopy;
+use crate::beside_copy::Copier;
 use crate::hardware::Hardware;
 use crate::hardware::NODES;
 use crate::memory::Memory;
@@ -190,6 +192,8 @@ pub(crate) struct Movement {
     pub(crate) transactions: bool,
     /// Promotions that are ordered in a hint fault are carried out in it.
     pub(crate) synchronous: bool,
+    /// MTM's or Nimble's way instead of either: by several threads, beside the program until it writes.
+    pub(crate) beside: Option<BesideCopy>,
     /// HeMem's way instead of either: writers wait for the copy.
     pub(crate) protected: Option<Copying>,
     /// A supervisor beside the programs decides, and takes processor time for it.
@@ -225,6 +229,7 @@ pub(crate) struct World {
     pub(crate) shadows: Vec<VecDeque<u32>>,
     pub(crate) workers: Workers,
     pub(crate) protected: Option<Protected>,
+    pub(crate) copier: Option<Copier>,
     pub(crate) tracked: Tracked,
     pub(crate) sampling: Option<Sampling>,
     /// The reader of accessed bits, where they are read.
@@ -335,6 +340,7 @@ impl World {
             shadow_on: Vec::new(),
             shadows: vec![VecDeque::new(); programs],
             workers: Workers::new(programs),
+            copier: movement.beside.map(Copier::new),
             protected: movement.protected.map(Protected::new),
             tracked: Tracked::default(),
             sampling: None,
@@ -746,7 +752,9 @@ pub(crate) fn round(ns: f64) -> u64 {
 impl terrace_policy::Machine for World {
     fn migrate(&mut self, now: Nanos, page: PageRef, migration: Migration, _reason: Reason) {
         self.supervise(self.costs.supervisor_move_ns);
-        if self.protected.is_some() {
+        if self.copier.is_some() {
+            self.order_beside(now.0, page, migration);
+        } else if self.protected.is_some() {
             self.order_protected(now.0, page, migration);
         } else {
             self.order(now.0, page, migration);

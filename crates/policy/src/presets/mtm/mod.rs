@@ -59,6 +59,7 @@ use figures::Figures;
 use interval::Stage;
 use orders::Orders;
 use overhead::Overhead;
+use params::Copying;
 use params::FirstPlacement;
 pub use params::Params;
 use profile::Captured;
@@ -118,7 +119,8 @@ pub static PRESET: Preset = Preset {
     needs: Capabilities::ACCESSED_BITS,
     uses: Capabilities::SAMPLES
         .union(Capabilities::HINT_FAULTS)
-        .union(Capabilities::MAPPINGS),
+        .union(Capabilities::MAPPINGS)
+        .union(Capabilities::ADAPTIVE_COPY),
     priorities: false,
     colour: Colour {
         light: "#741b47",
@@ -250,6 +252,8 @@ impl Policy for Mtm {
     fn machine_options(&self) -> MachineOptions {
         MachineOptions {
             sample_period: self.params.pebs.then_some(self.params.sample_period),
+            copy_threads: Some(self.params.copy_threads),
+            copies_wait: self.params.migration == Copying::Sync,
             starts_slow: match self.params.first_placement {
                 FirstPlacement::AsIs => None,
                 FirstPlacement::FirstTouch => Some(false),

@@ -69,6 +69,8 @@ pub struct Params {
     pub pebs: bool,
     /// How pages are copied (7).
     pub migration: Copying,
+    /// Threads that copy a page (7.2: several; Nimble's 4). The mover's; the policy does not look at it.
+    pub copy_threads: u32,
     /// Where pages are first (table 4).
     pub first_placement: FirstPlacement,
     /// Migrations under way at most.
@@ -118,6 +120,7 @@ pub(super) const HELP: &[(&str, &str)] = &[
         "migration",
         "How pages are copied: adaptive or sync; the mover's (7).",
     ),
+    ("copy_threads", "Threads that copy a page (7.2)."),
     (
         "first_placement",
         "Where pages are first: as-is, first-touch or slow-local; simulated only (9.1).",
@@ -142,6 +145,7 @@ impl Default for Params {
             overhead_control: true,
             pebs: true,
             migration: Copying::Adaptive,
+            copy_threads: 4,
             first_placement: FirstPlacement::AsIs,
             inflight_pages: 4_096,
         }
@@ -212,6 +216,7 @@ impl Params {
                     _ => None,
                 },
             )?,
+            copy_threads: settings.number("copy_threads", d.copy_threads, 1..=64)?,
             first_placement: settings.value(
                 "first_placement",
                 (d.first_placement, "as-is"),

@@ -197,10 +197,7 @@ impl Params {
                 "scan_spacing",
                 (d.scan_spacing, "adaptive"),
                 "adaptive, or a time such as 10ms",
-                |text| match text {
-                    "adaptive" => Some(Spacing::Adaptive),
-                    time => terrace_core::parse_duration(time).ok().map(Spacing::Fixed),
-                },
+                Spacing::named,
             )?,
             adaptive_regions: settings.switch("adaptive_regions", d.adaptive_regions)?,
             adaptive_sampling: settings.switch("adaptive_sampling", d.adaptive_sampling)?,
@@ -210,26 +207,47 @@ impl Params {
                 "migration",
                 (d.migration, "adaptive"),
                 "adaptive or sync",
-                |text| match text {
-                    "adaptive" => Some(Copying::Adaptive),
-                    "sync" => Some(Copying::Sync),
-                    _ => None,
-                },
+                Copying::named,
             )?,
             copy_threads: settings.number("copy_threads", d.copy_threads, 1..=64)?,
             first_placement: settings.value(
                 "first_placement",
                 (d.first_placement, "as-is"),
                 "as-is, first-touch or slow-local",
-                |text| match text {
-                    "as-is" => Some(FirstPlacement::AsIs),
-                    "first-touch" => Some(FirstPlacement::FirstTouch),
-                    "slow-local" => Some(FirstPlacement::SlowLocal),
-                    _ => None,
-                },
+                FirstPlacement::named,
             )?,
             inflight_pages: settings.number("inflight_pages", d.inflight_pages, 1..=1 << 20)?,
         })
+    }
+}
+
+impl Spacing {
+    fn named(text: &str) -> Option<Self> {
+        match text {
+            "adaptive" => Some(Self::Adaptive),
+            time => terrace_core::parse_duration(time).ok().map(Self::Fixed),
+        }
+    }
+}
+
+impl Copying {
+    fn named(text: &str) -> Option<Self> {
+        match text {
+            "adaptive" => Some(Self::Adaptive),
+            "sync" => Some(Self::Sync),
+            _ => None,
+        }
+    }
+}
+
+impl FirstPlacement {
+    fn named(text: &str) -> Option<Self> {
+        match text {
+            "as-is" => Some(Self::AsIs),
+            "first-touch" => Some(Self::FirstTouch),
+            "slow-local" => Some(Self::SlowLocal),
+            _ => None,
+        }
     }
 }
 

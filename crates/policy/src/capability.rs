@@ -35,11 +35,13 @@ bitflags! {
         const PROMOTION_IN_FAULT = 1 << 8;
         /// Two pages of different nodes change places ([`crate::Migration::Exchange`]; AutoTiering 4.1).
         const EXCHANGE = 1 << 9;
+        /// Pages stay accessible while they are copied; from the first write on who touches them waits (MTM 7.2).
+        const ADAPTIVE_COPY = 1 << 10;
     }
 }
 
 /// The words for people, in the order of the bits.
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 11] = [
     "hint faults",
     "samples",
     "accessed bits",
@@ -50,6 +52,7 @@ const NAMES: [&str; 10] = [
     "writers that wait",
     "promotion in the fault",
     "exchange of pages",
+    "copies that turn synchronous",
 ];
 
 impl Capabilities {

@@ -51,7 +51,11 @@ pub trait Machine {
         Err(Refusal::Unserved)
     }
     /// As [`Self::probe`], of pages that are named.
-    fn look(&mut self, _now: Nanos, _node: NodeId, _page: PageRef, _pages: u32) -> Served {
+    fn look(&mut self, _now: Nanos, _node: Option<NodeId>, _page: PageRef, _pages: u32) -> Served {
+        Err(Refusal::Unserved)
+    }
+    /// Takes samples, or none.
+    fn sample(&mut self, _now: Nanos, _on: bool) -> Served {
         Err(Refusal::Unserved)
     }
 }
@@ -220,6 +224,7 @@ impl Engine {
             Action::Inventory => machine.inventory(now),
             Action::Probe { node, pages } => machine.probe(now, node, pages),
             Action::Look { node, page, pages } => machine.look(now, node, page, pages),
+            Action::Sample { on } => machine.sample(now, on),
         }
     }
 

@@ -116,7 +116,8 @@ pub enum Event {
         busy: Nanos,
     },
     /// A pass over the accessed bits of a process is over: all its pages were told for the last time
-    /// ([`terrace_core::ChunkReading::last`]).
+    /// ([`terrace_core::ChunkReading::last`]); or all named pages of it that were to be looked at
+    /// ([`Action::Look`]).
     Watched {
         /// The process.
         pid: Pid,
@@ -289,6 +290,11 @@ pub enum Action {
         /// The last rung, and so how long a pass takes.
         pass: Nanos,
     },
+    /// Take samples ([`Event::Sampled`]), or none, until told otherwise. Until told, they are taken.
+    Sample {
+        /// Whether to.
+        on: bool,
+    },
     /// Let the hint fault that is being handled return as it came: the access faults again at once.
     FaultAgain {
         /// The page that faulted.
@@ -304,11 +310,11 @@ pub enum Action {
         /// How many pages.
         pages: u32,
     },
-    /// Read and clear the accessed bits of mapped pages that are neighbours, of those that are on the
-    /// node; each is told by [`Event::Probed`].
+    /// Read and clear the accessed bits of mapped pages that are neighbours; each is told by [`Event::Probed`].
     Look {
-        /// The node.
-        node: NodeId,
+        /// Of those on this node; or wherever they are, as a reader of page tables sees them. That reader tells
+        /// by [`Event::Watched`] what all that it was asked for together took.
+        node: Option<NodeId>,
         /// The first.
         page: PageRef,
         /// How many.

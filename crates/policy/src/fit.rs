@@ -3,7 +3,8 @@
 //!
 //! Pure: nothing is opened here, and what is given here may turn out not to work on the machine at hand.
 //! Trackers that are named are used together, and together give all that the policy needs of accesses; `auto` adds the
-//! fewest that give what is missing still. Where several would do, the first that work are taken. A policy that
+//! fewest that give what is missing still, and what the policy uses where it is there. Where several would do, the
+//! first that work are taken. A policy that
 //! looks at nothing goes with every tracker. Who runs policies states what there is ([`Offer`]).
 
 mod mover;
@@ -133,7 +134,7 @@ pub fn fit(
             advice: advice.unwrap_or_else(|| "nothing here does".to_owned()),
         });
     }
-    let sets = sets(trackers, seen, offer);
+    let sets = with_uses(preset, trackers, seen, offer);
     if sets.is_empty() {
         return Err(misfit(preset, trackers, seen, offer));
     }
@@ -179,6 +180,34 @@ fn gives(set: &[TrackerKind], seen: Capabilities) -> Capabilities {
     } else {
         all
     }
+}
+
+/// The sets that give this: with `auto` those first that give most of what the policy can use besides.
+fn with_uses(
+    preset: &Preset,
+    trackers: &[TrackerKind],
+    seen: Capabilities,
+    offer: &Offer,
+) -> Vec<Vec<TrackerKind>> {
+    let auto = trackers.contains(&TrackerKind::Auto);
+    let uses = preset.uses.intersection(Capabilities::ACCESSES);
+    let uses: Vec<Capabilities> = uses.iter().filter(|_| auto).collect();
+    let mut choices: Vec<u32> = (0..1 << uses.len()).rev().collect();
+    choices.sort_by_key(|choice| std::cmp::Reverse(choice.count_ones()));
+    let mut found: Vec<Vec<TrackerKind>> = Vec::new();
+    for choice in choices {
+        let chosen = (0..).zip(&uses).filter(|(bit, _)| choice >> bit & 1 == 1);
+        let more = chosen.fold(Capabilities::empty(), |all, (_, one)| all.union(*one));
+        for set in sets(trackers, seen.union(more), offer) {
+            // A hint fault in place of a sample is for who needs samples.
+            let own = set.iter().map(|one| one.gives());
+            let own = own.fold(Capabilities::empty(), Capabilities::union);
+            if own.contains(more) && !found.contains(&set) {
+                found.push(set);
+            }
+        }
+    }
+    found
 }
 
 /// The sets that give this: what is named, and where `auto` is among it each fewest more that do, the smallest

@@ -89,8 +89,12 @@ pub struct MachineOptions {
     pub copy_threads: Option<u32>,
     /// Bytes that the scanner arms at a time at most, where the policy says.
     pub scan_step: Option<u64>,
+    /// Copies are the kernel's, for which who touches the page waits, where the mover could do otherwise.
+    pub copies_wait: bool,
     /// The scanner, where there is one.
     pub scanner: KernelScanner,
+    /// Memory is allocated in slow tiers first, or in the fastest; as program and system have it where it is not said.
+    pub starts_slow: Option<bool>,
     /// A demoted page is armed where it arrives.
     pub arms_demoted: bool,
     /// A demotion that is ordered in a hint fault is carried out in it, where promotions are.

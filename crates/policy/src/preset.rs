@@ -96,6 +96,7 @@ pub static PRESETS: &[&Preset] = &[
     &presets::hemem::PRESET,
     &presets::hemem::PAGE_TABLE,
     &presets::chrono::PRESET,
+    &presets::mtm::PRESET,
     &presets::adaptive::PRESET,
     &presets::linux_nb::PRESET,
     &presets::kernel_tiering::PRESET,

@@ -28,7 +28,7 @@ const PAGE: PageRef = PageRef {
     addr: Addr(4096),
     size: PageSize::Base4K,
 };
-const ACTIONS: [Action; 7] = [
+const ACTIONS: [Action; 8] = [
     Action::ReclaimShadows {
         bytes: 4096,
         reason: Reason::SlowPressure,
@@ -48,10 +48,11 @@ const ACTIONS: [Action; 7] = [
         pages: 5,
     },
     Action::Look {
-        node: NODE,
+        node: Some(NODE),
         page: PAGE,
         pages: 3,
     },
+    Action::Sample { on: false },
 ];
 
 type Log = Arc<Mutex<Vec<(Action, Refusal)>>>;
@@ -119,8 +120,11 @@ impl Machine for Strict {
     fn probe(&mut self, _: Nanos, _: NodeId, _: u32) -> Served {
         self.answer(Refusal::Unknown)
     }
-    fn look(&mut self, _: Nanos, _: NodeId, _: PageRef, _: u32) -> Served {
+    fn look(&mut self, _: Nanos, _: Option<NodeId>, _: PageRef, _: u32) -> Served {
         self.answer(Refusal::Unknown)
+    }
+    fn sample(&mut self, _: Nanos, _: bool) -> Served {
+        self.answer(Refusal::Denied)
     }
 }
 
@@ -167,18 +171,19 @@ fn each_refusal_reaches_the_policy_and_is_counted() {
         Refusal::Busy,
         Refusal::Unknown,
         Refusal::Unknown,
+        Refusal::Denied,
     ];
     let expected: Vec<_> = ACTIONS.into_iter().zip(why).collect();
     assert_eq!(take(&log), expected);
-    assert_eq!(engine.stats().actions_refused, 7);
+    assert_eq!(engine.stats().actions_refused, 8);
     assert_eq!((engine.stats().ordered, machine.migrations), (1, 1));
     // It has asked again since: once for each round, however often it is refused.
     engine.pump(Nanos(1), &mut machine);
-    assert_eq!(take(&log).len(), 7);
+    assert_eq!(take(&log).len(), 8);
     machine.serves = true;
     engine.pump(Nanos(2), &mut machine);
     assert_eq!(take(&log), []);
-    assert_eq!(engine.stats().actions_refused, 14);
+    assert_eq!(engine.stats().actions_refused, 16);
 }
 
 #[test]

@@ -144,6 +144,10 @@ impl Machine for LinuxMachine {
         self.trackers.read(shortest, pass)
     }
 
+    fn sample(&mut self, _now: Nanos, on: bool) -> Served {
+        self.trackers.sample(on)
+    }
+
     fn inventory(&mut self, _now: Nanos) -> Served {
         self.inventory.start(self.managed.pids.iter().copied());
         Ok(())
@@ -221,10 +225,11 @@ mod tests {
             },
             Action::Probe { node: NODE, pages },
             Action::Look {
-                node: NODE,
+                node: Some(NODE),
                 page,
                 pages,
             },
+            Action::Sample { on: true },
             Action::FaultAgain { page },
             Action::Inventory,
         ];
@@ -235,7 +240,7 @@ mod tests {
         };
         let mut engine = Engine::new(Box::new(policy));
         engine.pump(Nanos::ZERO, &mut machine);
-        assert_eq!(engine.stats().actions_refused, 6);
-        assert_eq!(refused.load(Ordering::Relaxed), 6);
+        assert_eq!(engine.stats().actions_refused, 7);
+        assert_eq!(refused.load(Ordering::Relaxed), 7);
     }
 }

@@ -57,6 +57,8 @@ pub struct Tracking {
     /// What the policy last asked to scan.
     scan: Option<Scan>,
     paused: bool,
+    /// The policy wants no samples at present.
+    held: bool,
 }
 
 /// What is to be armed: which pages, each once in how long, and the bytes of the largest process.
@@ -75,6 +77,7 @@ impl Tracking {
             source,
             scan: None,
             paused: false,
+            held: false,
         };
         if tracking.stands_in {
             // That it cannot be armed has been said.
@@ -148,6 +151,20 @@ impl Tracking {
             return Err(Refusal::Unserved);
         };
         tracker.ask(shortest, pass);
+        Ok(())
+    }
+
+    /// Takes samples, or none. A processor's PMU goes on at its small cost.
+    ///
+    /// # Errors
+    ///
+    /// Where samples are not the source, or cannot be held.
+    pub fn sample(&mut self, on: bool) -> Served {
+        let Source::EmulatedPmu(pmu) = &self.source else {
+            return Err(Refusal::Unserved);
+        };
+        self.held = !on;
+        pmu.enable(on && !self.paused);
         Ok(())
     }
 
@@ -231,7 +248,7 @@ impl Tracking {
         self.paused = paused;
         let done = match (&mut self.source, paused) {
             (Source::EmulatedPmu(pmu), _) => {
-                pmu.enable(!paused);
+                pmu.enable(!paused && !self.held);
                 Ok(())
             }
             (Source::AccessedBits(bits), _) => {

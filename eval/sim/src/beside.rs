@@ -47,7 +47,8 @@ impl World {
             })
             .collect();
         let mean = shares.iter().sum::<f64>() / sockets;
-        self.beside.backlog -= supervisor * span * mean;
+        // Rounding may leave less than nothing, which would be time that nobody has.
+        self.beside.backlog = (self.beside.backlog - supervisor * span * mean).max(0.0);
         shares
     }
 }

@@ -204,13 +204,14 @@ impl<'a> Run<'a> {
             tiers,
             movement,
             placement,
+            starts_slow,
             tracked,
             sample_period,
         } = system;
         let mut world = World::new(setup, hardware, space, memory, tiers, movement);
         world.tracked = tracked;
         world.sampling = sample_period.map(Sampling::new);
-        let layout = placement::allocate(setup, &mut world, placement);
+        let layout = placement::allocate(setup, &mut world, placement, starts_slow);
         let clock: Box<dyn Clock> = match setup.engine {
             EngineKind::Exact => Box::new(Exact::new(setup, &world, layout.map(Layout::played))),
             EngineKind::Rate => Box::new(Rate::new(setup, &world, layout)),
@@ -291,6 +292,7 @@ impl<'a> Run<'a> {
         if self.world.movers_next() <= now {
             self.world.movers_step(self.clock.as_mut());
             self.world.protected_step(self.clock.as_mut());
+            self.world.beside_step(self.clock.as_mut());
         }
         if self.world.scan_next() <= now {
             self.world.scan_step(&mut self.engine);
@@ -433,10 +435,8 @@ impl<'a> Run<'a> {
         let (setup, world) = (self.setup, &self.world);
         let totals = &world.totals;
         let promoted = self.engine.stats().promoted_pages;
-        let quality = self
-            .watch
-            .as_ref()
-            .and_then(|watch| watch.finish(setup, world, &self.phases, promoted));
+        let watch = self.watch.as_ref();
+        let quality = watch.and_then(|watch| watch.finish(setup, world, &self.phases, promoted));
         let stats = self.engine.stats_mut();
         stats.write_protect_faults = totals.write_protect_faults;
         stats.writes_waited = crate::world::round(totals.writes_waited);
@@ -486,6 +486,7 @@ impl<'a> Run<'a> {
             migration_ns: totals.migration,
             stall_ns: totals.stall,
             worker_ns: totals.workers,
+            scan_ns: totals.scans,
             supervisor_ns: totals.supervisor,
             writes_waited: totals.writes_waited,
             written_lines: self.written.lines,

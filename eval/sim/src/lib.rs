@@ -21,6 +21,7 @@
 
 mod accessed;
 mod beside;
+mod beside_copy;
 mod cache;
 mod calendar;
 mod contention;

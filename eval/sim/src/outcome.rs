@@ -110,6 +110,8 @@ pub struct Outcome {
     pub stall_ns: f64,
     /// Time that migration workers were busy, ns.
     pub worker_ns: f64,
+    /// Processor time of scans of named pages, ns; the supervisor's has it, too.
+    pub scan_ns: f64,
     /// Processor time that the supervisor took beside the programs, ns.
     pub supervisor_ns: f64,
     /// Writes that waited for the copy of their page.
@@ -201,6 +203,10 @@ impl Outcome {
             "of the programs' thread time: marking, hint faults, samples, probes",
         ),
         (
+            "scan_share",
+            "of the run's time: scanning named pages, and what the programs paid for profiling, as one thread's",
+        ),
+        (
             "migration_share",
             "of the programs' thread time: migrating, workers included",
         ),
@@ -288,6 +294,7 @@ impl Outcome {
                 real(self.nodes.iter().map(|n| n.migration_written_bytes).sum())
             }
             "profiling_share" => self.profiling_ns / self.thread_ns,
+            "scan_share" => (self.scan_ns + self.profiling_ns) / (self.seconds * 1e9),
             "migration_share" => (self.migration_ns + self.worker_ns) / self.thread_ns,
             "supervisor_share" => self.supervisor_ns / self.thread_ns,
             "stall_share" => self.stall_ns / self.thread_ns,

@@ -49,7 +49,12 @@ pub(crate) fn room(
 }
 
 /// Gives every page its memory, in the order of first touch. There is [`room`].
-pub(crate) fn allocate(setup: &Setup, world: &mut World, placement: Placement) -> Option<Layout> {
+pub(crate) fn allocate(
+    setup: &Setup,
+    world: &mut World,
+    placement: Placement,
+    starts_slow: Option<bool>,
+) -> Option<Layout> {
     let cache_node = cache_node(&world.hardware, placement);
     for (index, program) in setup.workload.programs.iter().enumerate() {
         let socket = world.sockets[index];
@@ -60,7 +65,12 @@ pub(crate) fn allocate(setup: &Setup, world: &mut World, placement: Placement) -
             slow.extend(fast);
             slow
         };
-        let order = match (cache_node, program.start) {
+        let start = match starts_slow {
+            Some(true) => Start::Slow,
+            Some(false) => Start::FirstTouch,
+            None => program.start,
+        };
+        let order = match (cache_node, start) {
             (Some(cache), _) => by_distance
                 .iter()
                 .copied()

@@ -83,7 +83,8 @@ impl World {
     /// When a mover goes on.
     pub(crate) fn movers_next(&self) -> u64 {
         let protected = self.protected.as_ref().map_or(u64::MAX, |p| p.next);
-        self.workers.next.min(protected)
+        let copier = self.copier.as_ref().map_or(u64::MAX, |c| c.next);
+        self.workers.next.min(protected).min(copier)
     }
 
     /// Takes an order from the policy.

@@ -213,7 +213,8 @@ impl Rate {
         reason = "numbers of samples and of pages"
     )]
     fn sample(&mut self, world: &mut World, engine: &mut Engine, before: u64) {
-        let Some(period) = world.sampling.as_ref().map(|s| s.period as f64) else {
+        let on = world.sampling.as_ref().filter(|sampling| !sampling.off);
+        let Some(period) = on.map(|sampling| sampling.period as f64) else {
             return;
         };
         let span = world.now.saturating_sub(before) as f64;

@@ -33,6 +33,8 @@ pub(crate) struct Sampling {
     room: f64,
     filled: u64,
     pub(crate) lost: u64,
+    /// No samples are taken.
+    pub(crate) off: bool,
 }
 
 impl Sampling {
@@ -42,6 +44,7 @@ impl Sampling {
             room: 0.0,
             filled: 0,
             lost: 0,
+            off: false,
         }
     }
 
@@ -75,7 +78,7 @@ impl World {
         let Some(sampling) = &mut self.sampling else {
             return;
         };
-        if !sampling.admit(now, rate_max) {
+        if sampling.off || !sampling.admit(now, rate_max) {
             return;
         }
         let program = self.program(unit);

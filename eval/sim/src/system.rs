@@ -21,6 +21,7 @@ use terrace_policy::preset::Colour;
 
 use crate::Setup;
 use crate::SimError;
+use crate::beside_copy::BesideCopy;
 use crate::hardware::Hardware;
 use crate::planned::PLANNED;
 use crate::protected::Copying;
@@ -38,7 +39,13 @@ const OFFER: Offer = Offer {
         TrackerKind::Pmu,
         TrackerKind::HintFaults,
     ],
-    movers: &[Mover::MovePages, Mover::Agent, Mover::InFault],
+    movers: &[
+        Mover::MovePages,
+        Mover::Agent,
+        Mover::InFault,
+        Mover::AdaptiveCopy,
+        Mover::ParallelCopy,
+    ],
 };
 
 /// A system beside the presets: what they are compared with.
@@ -91,10 +98,15 @@ pub(crate) struct System {
     pub(crate) tiers: Tiers,
     pub(crate) movement: Movement,
     pub(crate) placement: Placement,
+    /// Memory is allocated in slow tiers first, or in the fastest, whatever the program has.
+    pub(crate) starts_slow: Option<bool>,
     pub(crate) tracked: Tracked,
     /// Accesses for one sample, where they are sampled.
     pub(crate) sample_period: Option<u64>,
 }
+
+/// Threads that copy a page together, where a policy does not say (Nimble's default, with which MTM 9.5 compares).
+const COPY_THREADS: u32 = 4;
 
 /// The kernel's migration, asked for from outside by nobody who takes time.
 const ORDINARY: Movement = Movement {
@@ -102,6 +114,7 @@ const ORDINARY: Movement = Movement {
     synchronous: false,
     demotes_in_fault: false,
     exchange: false,
+    beside: None,
     protected: None,
     supervised: false,
     arms_demoted: false,
@@ -186,6 +199,15 @@ fn of_preset(
             supervised: preset.in_user_space(),
             ..alone
         },
+        // What a preset says of its copies is for who was not asked for another way.
+        Mover::AdaptiveCopy if options.copies_wait && setup.mover == Mover::Auto => supervised,
+        Mover::AdaptiveCopy | Mover::ParallelCopy => Movement {
+            beside: Some(BesideCopy {
+                threads: options.copy_threads.unwrap_or(COPY_THREADS),
+                adaptive: fit.mover == Mover::AdaptiveCopy,
+            }),
+            ..supervised
+        },
         Mover::MovePages | Mover::Auto => supervised,
     };
     let pmu = set.contains(&TrackerKind::Pmu);
@@ -200,6 +222,7 @@ fn of_preset(
         tiers: host.tiers,
         movement,
         placement: Placement::Normal,
+        starts_slow: options.starts_slow,
         tracked,
         sample_period: options.sample_period.filter(|_| pmu),
     })
@@ -253,6 +276,7 @@ fn of_baseline(
         tiers,
         movement: ORDINARY,
         placement,
+        starts_slow: None,
         tracked: Tracked::default(),
         sample_period: None,
     })

@@ -25,6 +25,8 @@ use crate::Costs;
 use crate::Setup;
 use crate::accessed::Reader;
 use crate::beside::Beside;
+use crate::beside_copy::BesideCopy;
+use crate::beside_copy::Copier;
 use crate::hardware::Hardware;
 use crate::hardware::NODES;
 use crate::memory::Memory;
@@ -144,6 +146,8 @@ pub(crate) struct Totals {
     pub(crate) migration: f64,
     pub(crate) stall: f64,
     pub(crate) workers: f64,
+    /// Processor time of scans of named pages, ns.
+    pub(crate) scans: f64,
     /// Processor time of the supervisor, ns.
     pub(crate) supervisor: f64,
     pub(crate) allocations_failed: u64,
@@ -188,6 +192,8 @@ pub(crate) struct Movement {
     pub(crate) transactions: bool,
     /// Promotions that are ordered in a hint fault are carried out in it.
     pub(crate) synchronous: bool,
+    /// MTM's or Nimble's way instead of either: by several threads, beside the program until it writes.
+    pub(crate) beside: Option<BesideCopy>,
     /// HeMem's way instead of either: writers wait for the copy.
     pub(crate) protected: Option<Copying>,
     /// A supervisor beside the programs decides, and takes processor time for it.
@@ -223,6 +229,7 @@ pub(crate) struct World {
     pub(crate) shadows: Vec<VecDeque<u32>>,
     pub(crate) workers: Workers,
     pub(crate) protected: Option<Protected>,
+    pub(crate) copier: Option<Copier>,
     pub(crate) tracked: Tracked,
     pub(crate) sampling: Option<Sampling>,
     /// The reader of accessed bits, where they are read.
@@ -242,8 +249,10 @@ pub(crate) struct World {
     pub(crate) inventory: bool,
     /// The policy asked for these probes.
     pub(crate) probes: VecDeque<(usize, u32)>,
-    /// And these looks: node, first unit, how many.
-    pub(crate) looks: VecDeque<(usize, u32, u32)>,
+    /// And these looks: node, or whatever node; first unit, how many.
+    pub(crate) looks: VecDeque<(Option<usize>, u32, u32)>,
+    /// By program: pages that were looked at whatever their node, of the looks that are being answered.
+    pub(crate) scanned: Vec<u64>,
     /// Clock hands over the nodes' pages.
     pub(crate) hands: [u32; NODES],
     /// The program whose hint fault is being handled.
@@ -331,6 +340,7 @@ impl World {
             shadow_on: Vec::new(),
             shadows: vec![VecDeque::new(); programs],
             workers: Workers::new(programs),
+            copier: movement.beside.map(Copier::new),
             protected: movement.protected.map(Protected::new),
             tracked: Tracked::default(),
             sampling: None,
@@ -350,6 +360,7 @@ impl World {
             inventory: false,
             probes: VecDeque::new(),
             looks: VecDeque::new(),
+            scanned: Vec::new(),
             hands: [0; NODES],
             in_fault: None,
             fault_again: false,
@@ -616,9 +627,41 @@ impl World {
             self.pump(engine);
         }
         while let Some((node, first, count)) = self.looks.pop_front() {
-            self.look_at(engine, clock, node, first, count);
+            match node {
+                Some(node) => self.look_at(engine, clock, node, first, count),
+                None => self.scan_pages(engine, clock, first, count),
+            }
             if self.looks.is_empty() {
+                self.tell_scanned(engine);
                 self.pump(engine);
+            }
+        }
+    }
+
+    /// A reader of page tables looks at neighbours, wherever they are.
+    fn scan_pages(&mut self, engine: &mut Engine, clock: &mut dyn Clock, first: u32, count: u32) {
+        let end = first.saturating_add(count).min(self.space.units());
+        let program = self.program(first);
+        for unit in first..end {
+            let node = self.node(unit);
+            if node < NODES {
+                self.probe_unit(engine, clock, node, unit);
+            }
+        }
+        self.scanned.resize(self.space.programs(), 0);
+        self.scanned[program] += u64::from(end - first);
+    }
+
+    /// What all that it was asked for together took.
+    #[expect(clippy::cast_precision_loss, reason = "pages of a scan")]
+    fn tell_scanned(&mut self, engine: &mut Engine) {
+        for (program, pages) in std::mem::take(&mut self.scanned).into_iter().enumerate() {
+            if pages > 0 {
+                let ns = pages as f64 * self.costs.pte_scan_ns;
+                self.totals.scans += ns;
+                self.supervise(ns);
+                let (pid, busy) = (space::pid(program), Nanos(round(ns)));
+                engine.observe(Nanos(self.now), &Event::Watched { pid, pages, busy });
             }
         }
     }
@@ -709,7 +752,9 @@ pub(crate) fn round(ns: f64) -> u64 {
 impl terrace_policy::Machine for World {
     fn migrate(&mut self, now: Nanos, page: PageRef, migration: Migration, _reason: Reason) {
         self.supervise(self.costs.supervisor_move_ns);
-        if self.protected.is_some() {
+        if self.copier.is_some() {
+            self.order_beside(now.0, page, migration);
+        } else if self.protected.is_some() {
             self.order_protected(now.0, page, migration);
         } else {
             self.order(now.0, page, migration);
@@ -763,10 +808,17 @@ impl terrace_policy::Machine for World {
         Ok(())
     }
 
-    fn look(&mut self, _now: Nanos, node: NodeId, page: PageRef, pages: u32) -> Served {
-        let node = node_of(self, node).ok_or(Refusal::Unknown)?;
+    fn look(&mut self, _now: Nanos, node: Option<NodeId>, page: PageRef, pages: u32) -> Served {
+        let of = |node| node_of(self, node).ok_or(Refusal::Unknown);
+        let node = node.map(of).transpose()?;
         let unit = self.space.find(page).ok_or(Refusal::Unknown)?;
         self.looks.push_back((node, unit, pages));
+        Ok(())
+    }
+
+    fn sample(&mut self, _now: Nanos, on: bool) -> Served {
+        let sampling = self.sampling.as_mut().ok_or(Refusal::Unserved)?;
+        sampling.off = !on;
         Ok(())
     }
 }

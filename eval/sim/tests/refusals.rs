@@ -88,7 +88,7 @@ fn what_is_not_there_is_refused_and_the_rest_is_served() {
         pages: 1,
     };
     let look = Action::Look {
-        node: NodeId(0),
+        node: Some(NodeId(0)),
         page: page(99),
         pages: 1,
     };

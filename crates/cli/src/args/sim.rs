@@ -101,7 +101,8 @@ pub(crate) struct SimArgs {
     )]
     pub(crate) tracker: Vec<TrackerKind>,
     /// Who moves pages: the kernel from outside the program (move-pages), an agent in it by transactions or as the
-    /// preset has it (agent), the hint fault (in-fault). auto: as the preset has it.
+    /// preset has it (agent), the hint fault (in-fault), several threads beside the program until it writes
+    /// (adaptive-copy) or while it waits (parallel-copy). auto: as the preset has it.
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub(crate) mover: Mover,
     /// Size of the fastest node; the workload is sized in proportion.

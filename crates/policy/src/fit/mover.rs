@@ -22,11 +22,17 @@ pub enum Mover {
     Agent,
     /// The hint fault promotes and its access waits, as the kernel's own tiering does; the kernel demotes.
     InFault,
+    /// Several threads copy beside the program; from the first write on it waits (MTM 7.2).
+    AdaptiveCopy,
+    /// Several threads copy, and who touches the page waits (Nimble).
+    ParallelCopy,
 }
 
 /// No mover has that name.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("Unknown mover '{0}'; there are: auto, move-pages, agent, and simulated only: in-fault")]
+#[error(
+    "Unknown mover '{0}'; there are: auto, move-pages, agent, and simulated only: in-fault, adaptive-copy, parallel-copy"
+)]
 pub struct UnknownMover(String);
 
 impl FromStr for Mover {
@@ -40,7 +46,14 @@ impl FromStr for Mover {
 
 impl Mover {
     /// All names.
-    pub const ALL: [Self; 4] = [Self::Auto, Self::MovePages, Self::Agent, Self::InFault];
+    pub const ALL: [Self; 6] = [
+        Self::Auto,
+        Self::MovePages,
+        Self::Agent,
+        Self::InFault,
+        Self::AdaptiveCopy,
+        Self::ParallelCopy,
+    ];
 
     /// Its name on the command line.
     #[must_use]
@@ -50,6 +63,8 @@ impl Mover {
             Self::MovePages => "move-pages",
             Self::Agent => "agent",
             Self::InFault => "in-fault",
+            Self::AdaptiveCopy => "adaptive-copy",
+            Self::ParallelCopy => "parallel-copy",
         }
     }
 
@@ -57,7 +72,8 @@ impl Mover {
     #[must_use]
     pub const fn gives(self) -> Capabilities {
         match self {
-            Self::Auto | Self::MovePages => Capabilities::empty(),
+            Self::Auto | Self::MovePages | Self::ParallelCopy => Capabilities::empty(),
+            Self::AdaptiveCopy => Capabilities::ADAPTIVE_COPY,
             // Not in `IN_PROCESS`: who would use it does not ask for an agent by that.
             Self::Agent => Capabilities::IN_PROCESS.union(Capabilities::EXCHANGE),
             Self::InFault => Capabilities::PROMOTION_IN_FAULT.union(Capabilities::EXCHANGE),
@@ -67,8 +83,10 @@ impl Mover {
     /// Which one it is for that preset, of those that there are.
     pub(super) fn resolve(self, preset: &Preset, there: &[Self]) -> Self {
         let faults = preset.needs.contains(Capabilities::PROMOTION_IN_FAULT);
+        let copies = preset.takes().contains(Capabilities::ADAPTIVE_COPY);
         match self {
             Self::Auto if faults && there.contains(&Self::InFault) => Self::InFault,
+            Self::Auto if copies && there.contains(&Self::AdaptiveCopy) => Self::AdaptiveCopy,
             Self::Auto if preset.is_in_process() => Self::Agent,
             Self::Auto => Self::MovePages,
             given => given,

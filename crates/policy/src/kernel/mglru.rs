@@ -326,7 +326,7 @@ impl Mglru {
             young: 0,
         });
         actions.push_back(Action::Look {
-            node: self.node,
+            node: Some(self.node),
             page: self.space.page(first),
             pages: units,
         });

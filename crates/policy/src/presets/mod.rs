@@ -6,6 +6,7 @@ pub mod chrono;
 pub mod hemem;
 pub mod kernel_tiering;
 pub mod linux_nb;
+pub mod mtm;
 pub mod nomad;
 pub mod none;
 pub mod tpp;

@@ -84,6 +84,15 @@ impl Trackers {
         by_who_serves(self.all.iter().map(|one| one.read(shortest, pass)))
     }
 
+    /// Takes samples, or none.
+    ///
+    /// # Errors
+    ///
+    /// Where none takes any that can be held.
+    pub fn sample(&mut self, on: bool) -> Served {
+        by_who_serves(self.all.iter_mut().map(|one| one.sample(on)))
+    }
+
     /// A page was moved by us.
     pub fn moved(&mut self, page: PageRef, now: Nanos) {
         self.all.iter_mut().for_each(|one| one.moved(page, now));

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What happens when in a profiling interval, with either way to scan.
+
+use std::collections::BTreeMap;
+
+use terrace_core::ChunkReading;
+use terrace_core::Nanos;
+use terrace_core::NodeId;
+use terrace_core::PageRef;
+use terrace_core::Pid;
+
+use super::Backend;
+use super::Mtm;
+use super::Overhead;
+use super::histogram::Histogram;
+use super::overhead::SCANS_A_FAULT;
+use super::plan::Planner;
+use crate::event::Action;
+use crate::event::Migration;
+use crate::event::ScanScope;
+
+/// Counters are on for this part of an interval (5.5).
+const COUNTED_PART: u64 = 10;
+/// Pages of the scan that measures what one takes.
+const MEASURED_PAGES: usize = 64;
+/// Where nothing is mapped, and an answer is waited for, it is looked again after so long.
+const LOOK_AGAIN: Nanos = Nanos::from_millis(50);
+
+/// The first reading of a pass is not sooner.
+const CLOSEST_PASS: Nanos = Nanos::from_millis(1);
+/// A pass over hint faults takes so long at least and at most.
+const FASTEST_PASS: Nanos = Nanos::from_secs(1);
+const SLOWEST_PASS: Nanos = Nanos::from_secs(3_600);
+
+/// Where the interval has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Nothing is mapped, or what a scan takes was not measured.
+    Unmeasured,
+    /// The scan that measures it is under way.
+    Measuring,
+    /// Counters are on.
+    Counting,
+    /// So many scans have been asked for.
+    Scanning(u8),
+    /// Until the interval ends.
+    Resting,
+}
+
+impl Mtm {
+    /// Its time has come.
+    pub(super) fn go_on(&mut self, now: Nanos) {
+        match self.stage {
+            Stage::Unmeasured => self.measure(now),
+            Stage::Measuring => {
+                // In passes the first tells it, too.
+                self.deadline = now + LOOK_AGAIN;
+                if self.overhead.scan_ns().is_some() {
+                    self.settle();
+                    self.begin(now);
+                }
+            }
+            Stage::Counting => self.choose(now),
+            Stage::Scanning(done) => self.scan(now, done),
+            Stage::Resting => self.rest(now),
+        }
+    }
+
+    fn measure(&mut self, now: Nanos) {
+        self.deadline = now + LOOK_AGAIN;
+        if self.regions.is_empty() {
+            return;
+        }
+        self.stage = Stage::Measuring;
+        let single = (&[][..], &mut self.captured);
+        self.profile
+            .choose(&mut self.regions, &mut self.random, single, MEASURED_PAGES);
+        self.ask();
+    }
+
+    /// Asks for a scan of the chosen pages.
+    fn ask(&mut self) {
+        self.counters.scanned = self.profile.len();
+        match self.backend {
+            Backend::Looks => self.round = Some(None),
+            Backend::Passes { .. } => self.ask_for_passes(),
+        }
+    }
+
+    fn begin(&mut self, now: Nanos) {
+        self.begun = now;
+        self.captured.clear();
+        if self.params.pebs {
+            self.actions.push_back(Action::Sample { on: true });
+        }
+        self.stage = Stage::Counting;
+        self.deadline = now + Nanos(self.params.interval.0 / COUNTED_PART);
+    }
+
+    fn choose(&mut self, now: Nanos) {
+        if self.params.pebs {
+            self.actions.push_back(Action::Sample { on: false });
+        }
+        let guided = if self.counted && self.params.pebs {
+            self.views.slowest()
+        } else {
+            &[]
+        };
+        let counters = (guided, &mut self.captured);
+        self.profile
+            .choose(&mut self.regions, &mut self.random, counters, usize::MAX);
+        self.counters.scanned = self.profile.len();
+        if let Backend::Passes { processes, .. } = &mut self.backend {
+            for passes in processes.values_mut() {
+                (passes.begun, passes.ended) = (false, 0);
+            }
+            self.ask_for_passes();
+            self.stage = Stage::Resting;
+            self.deadline = self.begun + self.params.interval;
+        } else {
+            self.scan(now, 0);
+        }
+    }
+
+    fn scan(&mut self, now: Nanos, done: u8) {
+        let affords = self.overhead.affords(&self.params, self.profile.len());
+        if done <= self.params.num_scans && affords {
+            self.round = Some(None);
+            self.stage = Stage::Scanning(done + 1);
+            self.deadline = now + self.overhead.spacing;
+        } else {
+            self.stage = Stage::Resting;
+            self.deadline = self.begun + self.params.interval;
+        }
+    }
+
+    fn rest(&mut self, now: Nanos) {
+        if let Backend::Passes { processes, .. } = &self.backend
+            && !processes.is_empty()
+            && processes.values().all(|passes| passes.ended == 0)
+        {
+            // Passes take longer than an interval, so that they cost no more than they may.
+            self.deadline = now + LOOK_AGAIN;
+            return;
+        }
+        self.finish(now);
+        self.begin(now);
+    }
+
+    /// The end of an interval: what the scans say, regions, samples, moves.
+    fn finish(&mut self, now: Nanos) {
+        self.counters.intervals += 1;
+        let guided = self.guided().to_vec();
+        self.profile
+            .judge(&mut self.regions, self.params.num_scans, &guided);
+        self.average();
+        self.space();
+        let num_ps = self.num_ps();
+        let took = now.since(self.begun);
+        let regions = self.regions.len() as u64;
+        self.overhead.end(&self.params, regions, num_ps, took);
+        if self.params.adaptive_regions {
+            let (tau_m, tau_s) = self.overhead.thresholds(&self.params);
+            self.counters.merged += self.regions.merge(tau_m, tau_s);
+            self.counters.split += self.regions.split(tau_s);
+        }
+        self.ask_for_faults();
+        self.settle();
+        self.plan();
+    }
+
+    /// One hint fault for every 12 scans (6.2), where processors see memory differently: a pass over all pages takes as
+    /// many intervals as that makes.
+    fn ask_for_faults(&mut self) {
+        if self.unarmed || !self.views.several() {
+            return;
+        }
+        let scans = self.profile.len() * (u64::from(self.params.num_scans) + 1);
+        let faults = (scans / SCANS_A_FAULT).max(1);
+        let pages = self.regions.known_pages();
+        let period = u128::from(self.params.interval.0) * u128::from(pages) / u128::from(faults);
+        let period =
+            Nanos(u64::try_from(period).unwrap_or(u64::MAX)).clamp(FASTEST_PASS, SLOWEST_PASS);
+        let told =
+            self.counters.faults - std::mem::replace(&mut self.faults_before, self.counters.faults);
+        let before = self.faults.unwrap_or(Nanos::ZERO);
+        // The scanner has a pace of its own: more faults than are wanted make the pass longer.
+        let longer = u128::from(before.0) * u128::from(told) / u128::from(faults);
+        let longer = Nanos(u64::try_from(longer).unwrap_or(u64::MAX));
+        let period = period.max(longer).min(SLOWEST_PASS);
+        if before.0.abs_diff(period.0) > before.0 / 4 {
+            self.faults = Some(period);
+            self.actions.push_back(Action::Scan {
+                scope: ScanScope::All,
+                period,
+            });
+        }
+    }
+
+    /// A hint fault says whose access it was.
+    pub(super) fn faulted(&mut self, page: PageRef, cpu_node: Option<NodeId>) {
+        self.overhead.faulted();
+        self.counters.faults += 1;
+        if let Some(cpu_node) = cpu_node
+            && let Some(region) = self.regions.find_mut(page.pid, page.addr.0)
+        {
+            self.counters.accessors += u64::from(self.views.accessed(region, cpu_node));
+        }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "a weight from 0 to 1")]
+    fn average(&mut self) {
+        let alpha = self.params.alpha as f32;
+        for (_, region) in self.regions.iter_mut() {
+            region.average = alpha * region.hotness + (1.0 - alpha) * region.average;
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "bytes as weights")]
+    fn space(&mut self) {
+        let (mut bytes, mut accessed) = (0.0, 0.0);
+        for (_, region) in self
+            .regions
+            .iter()
+            .filter(|(_, region)| region.node.is_some())
+        {
+            bytes += region.bytes() as f64;
+            accessed += region.bytes() as f64 * f64::from(region.hotness);
+        }
+        if bytes > 0.0 {
+            let share = accessed / bytes / f64::from(self.params.num_scans);
+            let fits = self.views.fastest_bytes(&self.tiers) as f64 / bytes;
+            let closest = match self.backend {
+                Backend::Looks => self.overhead.round(self.profile.len()),
+                Backend::Passes { .. } => CLOSEST_PASS,
+            };
+            self.overhead.space(&self.params, share, fits, closest);
+        }
+    }
+
+    /// Equation 1; without control, a sample for each region at least.
+    fn num_ps(&mut self) -> u64 {
+        let bound = self.overhead.num_ps(&self.params, self.faults.is_some());
+        let bound = bound.unwrap_or(MEASURED_PAGES as u64);
+        self.counters.num_ps = if self.params.overhead_control {
+            bound
+        } else {
+            bound.max(self.regions.len() as u64)
+        };
+        self.counters.num_ps
+    }
+
+    fn settle(&mut self) {
+        let num_ps = self.num_ps();
+        let random = (!self.params.adaptive_sampling).then_some(&mut self.random);
+        self.counters.samples = self.quota.settle(&mut self.regions, num_ps, random);
+    }
+
+    fn plan(&mut self) {
+        let all: Vec<_> = self.regions.iter().map(|(pid, r)| (pid, *r)).collect();
+        let mut histogram = Histogram::new(f32::from(self.params.num_scans));
+        for (index, (_, region)) in (0_u32..).zip(&all) {
+            if region.node.is_some() {
+                histogram.add(region.average, index);
+            }
+        }
+        let orders = &self.orders;
+        let planner = Planner {
+            regions: &all,
+            views: &self.views,
+            memory: &self.memory,
+            histogram: &histogram,
+            busy: &|pid, region| orders.touches(pid, region.start, region.end),
+        };
+        let moves = planner.plan(self.params.promote_bytes);
+        for what in &moves {
+            self.regions.cut_at(what.pid, what.start);
+            self.regions.cut_at(what.pid, what.end);
+            match what.migration {
+                Migration::Promote { .. } => self.counters.promotions += 1,
+                Migration::Demote { .. } | Migration::Exchange { .. } => {
+                    self.counters.demotions += 1;
+                }
+            }
+        }
+        self.orders.replace(moves);
+    }
+
+    /// The next page of a scan under way.
+    pub(super) fn next_look(&mut self) -> Option<Action> {
+        let behind = self.round?;
+        let Some((pid, index, page)) = self.profile.next(behind) else {
+            self.round = None;
+            return None;
+        };
+        self.round = Some(Some((pid, index)));
+        Some(Action::Look {
+            node: None,
+            page,
+            pages: 1,
+        })
+    }
+
+    /// A page was looked at.
+    pub(super) fn probed(&mut self, page: PageRef, node: NodeId, accessed: bool) {
+        // The first scan clears the bit, and what it finds is old.
+        let counts = match self.stage {
+            Stage::Scanning(asked) => asked > 1,
+            Stage::Resting => true,
+            Stage::Unmeasured | Stage::Measuring | Stage::Counting => false,
+        };
+        self.counters.scans += 1;
+        self.profile.probed(page, node, counts.then_some(accessed));
+    }
+
+    /// Pages were scanned, or all were read.
+    pub(super) fn watched(&mut self, now: Nanos, pid: Pid, pages: u64, busy: Nanos) {
+        self.overhead.scanned(pages, busy);
+        if let Backend::Passes { processes, .. } = &mut self.backend {
+            let passes = processes.entry(pid).or_default();
+            passes.ended += u32::from(passes.begun);
+            passes.begun = self.stage == Stage::Resting;
+            passes.busy = busy;
+            self.counters.scans += pages;
+        }
+        if self.stage == Stage::Measuring {
+            self.deadline = now;
+        }
+    }
+
+    /// A sample of an access (5.5).
+    pub(super) fn sampled(&mut self, page: PageRef, node: NodeId) {
+        self.counted = true;
+        if self.stage == Stage::Counting && self.params.pebs && self.views.slowest().contains(&node)
+        {
+            self.counters.captured += 1;
+            self.captured.take(page);
+        }
+    }
+
+    /// Nobody looks at named pages here.
+    pub(super) fn read_in_passes(&mut self) {
+        if matches!(self.backend, Backend::Looks) {
+            self.round = None;
+            self.backend = Backend::Passes {
+                processes: BTreeMap::new(),
+                asked: (Nanos::ZERO, Nanos::ZERO),
+            };
+            self.ask_for_passes();
+        }
+    }
+
+    fn ask_for_passes(&mut self) {
+        let Backend::Passes { processes, asked } = &mut self.backend else {
+            return;
+        };
+        let busy = processes.values().map(|passes| passes.busy.0).sum();
+        let pass = Overhead::pass(&self.params, Nanos(busy));
+        let wanted = (self.overhead.spacing.min(pass), pass);
+        if *asked != wanted {
+            *asked = wanted;
+            let (shortest, pass) = wanted;
+            self.actions
+                .push_back(Action::ReadAccessed { shortest, pass });
+        }
+    }
+
+    /// All pages of 2 MiB were read.
+    pub(super) fn read(&mut self, reading: &ChunkReading<'_>) {
+        let Backend::Passes { processes, .. } = &self.backend else {
+            return;
+        };
+        let begun = processes
+            .get(&reading.pid)
+            .is_some_and(|passes| passes.begun);
+        if begun && self.stage == Stage::Resting {
+            self.profile.read(reading, reading.since == Nanos::ZERO);
+        }
+    }
+}

@@ -123,18 +123,18 @@ fn a_refuted_claim_that_holds_is_pointed_out() {
 
 #[test]
 fn a_planned_preset_keeps_a_claim_open() {
-    let open = folder("open", "chrono", "gups-uniform", 0.4);
+    let open = folder("open", "thermostat", "gups-uniform", 0.4);
     let output = claims(open.path(), &["--json"]).assert().success();
     let rows: serde_json::Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
     assert_eq!(rows[0]["verdict"], "not_run");
-    assert_eq!(rows[0]["missing"][0], "preset chrono");
+    assert_eq!(rows[0]["missing"][0], "preset thermostat");
 }
 
 #[test]
 fn bad_input_is_one_line_and_exit_2() {
     let policy = folder("open", "nimble", "gups-uniform", 0.4);
     let workload = folder("held", "none", "gusp", 0.4);
-    let planned = folder("held", "chrono", "gups-uniform", 0.4);
+    let planned = folder("held", "thermostat", "gups-uniform", 0.4);
     let paper = folder("held", "none", "gups-uniform", 0.4);
     let empty = tempfile::tempdir().expect("a folder");
     let cases: [(&Path, &[&str], &str); 5] = [
@@ -143,7 +143,7 @@ fn bad_input_is_one_line_and_exit_2() {
         (
             planned.path(),
             &[],
-            "status is 'held', but preset chrono is missing",
+            "status is 'held', but preset thermostat is missing",
         ),
         (
             paper.path(),

@@ -19,7 +19,7 @@ pub const OWN: [(&str, &str); 7] = [
     ),
     (
         "cit_threshold_ms",
-        "CIT threshold at the end of the run, ms (chrono)",
+        "CIT threshold at the end of the run, ms",
     ),
     (
         "program_fast_access_ratio_min",
@@ -105,11 +105,9 @@ fn figure(outcome: &Outcome, name: &str) -> Option<f64> {
 /// A figure that the policy tells of itself.
 #[expect(clippy::cast_precision_loss, reason = "a figure below 2^53")]
 fn counter(outcome: &Outcome, name: &str) -> Option<f64> {
-    let told = outcome.policy_counters.iter();
-    let found = told
-        .filter(|(of, _)| of == name)
-        .map(|(_, value)| *value as f64);
-    found.last()
+    let mut told = outcome.policy_counters.iter();
+    let found = told.find(|(of, _)| of == name);
+    found.map(|(_, value)| *value as f64)
 }
 
 /// Pages promoted in a third of the run.

@@ -76,16 +76,16 @@ fn a_run_without_figures_breaks_a_held_claim() {
 fn an_unknown_policy_is_a_mistake_and_a_planned_one_is_not() {
     assert_eq!(lacks(&claim("held", "nomad", "ops_per_s")), Ok(vec![]));
     assert_eq!(
-        lacks(&claim("open", "chrono", "f1")),
-        Ok(vec!["preset chrono".to_owned(), "metric f1".to_owned()])
+        lacks(&claim("open", "thermostat", "f1")),
+        Ok(vec!["preset thermostat".to_owned(), "metric f1".to_owned()])
     );
     let error = lacks(&claim("open", "nimble", "ops_per_s")).unwrap_err();
     assert!(
         error.starts_with("claims/x.toml:12: run 'a': no policy 'nimble'"),
         "{error}"
     );
-    let error = lacks(&claim("held", "chrono", "ops_per_s")).unwrap_err();
-    assert!(error.contains("status is 'held', but preset chrono is missing"));
+    let error = lacks(&claim("held", "thermostat", "ops_per_s")).unwrap_err();
+    assert!(error.contains("status is 'held', but preset thermostat is missing"));
     let error = lacks(&claim("held", "nomad", "opps")).unwrap_err();
     assert!(error.contains("no metric 'opps' (run 'a')"));
 }

@@ -94,6 +94,7 @@ pub static PRESETS: &[&Preset] = &[
     &presets::none::PRESET,
     &presets::nomad::PRESET,
     &presets::hemem::PRESET,
+    &presets::autotiering::PRESET,
     &presets::adaptive::PRESET,
     &presets::linux_nb::PRESET,
     &presets::kernel_tiering::PRESET,

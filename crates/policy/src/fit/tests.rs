@@ -13,7 +13,7 @@ const HERE: Offer = Offer {
 };
 
 /// What goes together, by preset: the trackers that each suffice, those of `auto`, and whether `auto` brings the agent.
-const TABLE: [(&str, &[&str], &[&str], bool); 4] = [
+const TABLE: [(&str, &[&str], &[&str], bool); 5] = [
     (
         "none",
         &["accessed-bits", "pmu", "emulated-pmu", "hint-faults"],
@@ -26,6 +26,12 @@ const TABLE: [(&str, &[&str], &[&str], bool); 4] = [
         &["pmu", "emulated-pmu", "hint-faults"],
         &["pmu", "emulated-pmu", "hint-faults"],
         true,
+    ),
+    (
+        "autotiering",
+        &[],
+        &["accessed-bits,hint-faults"],
+        false,
     ),
     ("adaptive", &["accessed-bits"], &["accessed-bits"], false),
 ];

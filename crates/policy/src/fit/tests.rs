@@ -27,12 +27,7 @@ const TABLE: [(&str, &[&str], &[&str], bool); 5] = [
         &["pmu", "emulated-pmu", "hint-faults"],
         true,
     ),
-    (
-        "autotiering",
-        &[],
-        &["accessed-bits,hint-faults"],
-        false,
-    ),
+    ("autotiering", &[], &["accessed-bits,hint-faults"], false),
     ("adaptive", &["accessed-bits"], &["accessed-bits"], false),
 ];
 

@@ -12,9 +12,11 @@ use terrace_core::PageSize;
 use super::Autotiering;
 use super::history::History;
 use crate::event::Action;
+use crate::kit::pages::Chunk;
 use crate::kit::pages::Key;
 use crate::kit::pages::Own;
 use crate::kit::pages::page_of;
+use crate::kit::pages::split;
 
 /// What the policy keeps of 2 MiB.
 #[derive(Debug, Default)]
@@ -99,14 +101,14 @@ impl Autotiering {
             return;
         };
         chunk.read = now;
-        let (mut before, flying) = (PageBits::NONE, chunk.flying);
+        let all = self.nodes.iter().map(|node| chunk.on(*node));
+        let before = all.fold(PageBits::NONE, |all, on| all.or(&on));
+        // What is being moved is left to its migration.
+        let flying = chunk.flying.and(&before);
         for node in &self.nodes {
-            let old = chunk.on(*node);
-            before = before.or(&old);
             let told = reading.nodes.iter().find(|(id, _)| id == node);
             let told = told.map_or(PageBits::NONE, |(_, pages)| pages.without(&flying));
-            // What is being moved is left to its migration.
-            chunk.set_on(*node, told.or(&old.and(&flying)));
+            chunk.set_on(*node, told.or(&chunk.on(*node).and(&flying)));
         }
         if reading.last {
             chunk.own.history.shift(reading.accessed);
@@ -125,15 +127,35 @@ impl Autotiering {
         if self.pages.get(key).is_some_and(|chunk| chunk.huge != huge) {
             self.forget(key, &PageBits::ALL);
         }
-        self.pages.get_or_new(key, huge, now);
+        if self.pages.get(key).is_none() {
+            self.pages.get_or_new(key, huge, now);
+            self.remark(key);
+        }
+    }
+
+    /// Pages whose migration goes on, as they were unmapped meanwhile and are there again, are in it still.
+    fn remark(&mut self, key: Key) {
+        let Some(chunk) = self.pages.get_mut(key) else {
+            return;
+        };
+        let (first, last) = (
+            page_of(key, 0, PageSize::Base4K),
+            page_of(key, 511, PageSize::Giant1G),
+        );
+        for page in self.flying.range(first..=last) {
+            if page.size == chunk.size() {
+                chunk.flying.set(split(*page).1);
+            }
+        }
     }
 
     /// Nothing is known of these pages any more.
     pub(super) fn forget(&mut self, key: Key, pages: &PageBits) {
-        let of = |chunk: &crate::kit::pages::Chunk<Known>| chunk.own.blocks.clone();
+        let of = |chunk: &Chunk<Known>| chunk.own.blocks.clone();
         let blocks = self.pages.get(key).map(of).unwrap_or_default();
         self.pages.forget(key, pages);
         if self.pages.get(key).is_some() {
+            self.remark(key);
             self.relist(key);
         } else {
             blocks

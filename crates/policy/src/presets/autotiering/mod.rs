@@ -28,6 +28,7 @@ pub mod params;
 mod reserve;
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::collections::VecDeque;
 
 use terrace_core::ChunkReading;
@@ -124,6 +125,8 @@ pub struct Autotiering {
     reserves: Vec<Reserve>,
     memory: FreeMemory,
     inflight: BTreeMap<PageRef, Flight>,
+    /// Pages of those: each one, its partner, and what is to follow it. Also of what was unmapped meanwhile.
+    flying: BTreeSet<PageRef>,
     /// Pages that are on a node and could not be migrated to another.
     deferred: BTreeMap<(NodeId, NodeId), VecDeque<PageRef>>,
     /// Whether the mover exchanges pages, and those of two processes.
@@ -163,6 +166,7 @@ impl Autotiering {
             pages: Pages::default(),
             memory: FreeMemory::default(),
             inflight: BTreeMap::new(),
+            flying: BTreeSet::new(),
             deferred: BTreeMap::new(),
             exchanges,
             across: true,

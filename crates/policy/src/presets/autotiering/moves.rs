@@ -6,11 +6,13 @@ use terrace_core::PageRef;
 use terrace_core::PageSize;
 
 use super::Autotiering;
+use super::known::Known;
 use super::reserve::Reserve;
 use crate::event::Action;
 use crate::event::Migration;
 use crate::event::Reason;
 use crate::event::Verdict;
+use crate::kit::pages::Chunk;
 use crate::kit::pages::split;
 
 /// What is to follow when a page has gone: another takes its place.
@@ -83,6 +85,7 @@ impl Autotiering {
 
     /// The page is in no list until its migration has ended.
     pub(super) fn mark_flying(&mut self, page: PageRef) {
+        self.flying.insert(page);
         if let Some((key, chunk, index)) = self.pages.find(page) {
             chunk.flying.set(index);
             self.relist(key);
@@ -129,16 +132,15 @@ impl Autotiering {
             let (key, index) = split(page);
             let mut one = terrace_core::PageBits::NONE;
             one.set(index);
+            self.flying.remove(&page);
             self.forget(key, &one);
         } else {
             self.land(page, moved.then_some(to));
         }
         let Some(next) = flight.then else { return };
         // It may have gone meanwhile.
-        let waits = self
-            .pages
-            .find(next.page)
-            .is_some_and(|(_, chunk, index)| chunk.flying.get(index));
+        let found = self.pages.find(next.page);
+        let waits = found.is_some_and(|(_, chunk, index)| chunk.node(index) == Some(next.from));
         if moved && waits {
             self.promote(next.page, next.from, next.to, Flight::from(next.from));
         } else {
@@ -164,16 +166,15 @@ impl Autotiering {
 
     /// A page is not in a migration any more; it is on that node now, or where it was.
     fn land(&mut self, page: PageRef, on: Option<NodeId>) {
+        self.flying.remove(&page);
         let (key, index) = split(page);
-        let Some(chunk) = self.pages.get_mut(key) else {
+        let same = |chunk: &&mut Chunk<Known>| chunk.size() == page.size;
+        let Some(chunk) = self.pages.get_mut(key).filter(same) else {
             return;
         };
-        // Of what was unmapped meanwhile nothing is known.
-        if chunk.size() != page.size || !chunk.flying.get(index) {
-            return;
-        }
         chunk.flying.clear(index);
-        if let Some(node) = on {
+        // Of what was unmapped meanwhile nothing is known.
+        if let Some(node) = on.filter(|_| chunk.node(index).is_some()) {
             chunk.place(index, node);
         }
         self.relist(key);

@@ -32,7 +32,8 @@ fn params(mode: Mode) -> Params {
         exchange_scan: 3,
         inflight_pages: 6,
         // Only what a fault makes urgent has it act.
-        scan_period: Nanos::from_secs(1 << 20),
+        scan_period_min: Nanos::from_secs(1 << 20),
+        scan_period_max: Nanos::from_secs(1 << 20),
         ..Params::default()
     }
 }
@@ -55,11 +56,6 @@ fn free_memory_of_the_best_node_is_taken_first() {
         machine.capacity[1] += 1;
         machine.sample();
         assert_eq!(machine.fault(16, Some(1)), [(16, 1, None)]);
-        assert_eq!(
-            machine.fault(17, Some(1)).len(),
-            usize::from(mode != Mode::Cpm && false),
-            "{mode:?}"
-        );
         assert!(
             machine.fault(0, Some(0)).is_empty(),
             "it is where it should be"
@@ -291,6 +287,7 @@ enum Step {
     Map(u64, u16),
 }
 
+/// Six times 2 MiB.
 const PAGES: u64 = 48;
 
 fn step() -> impl Strategy<Value = Step> {
@@ -332,7 +329,7 @@ proptest! {
     fn orders_are_the_references(
         mode in prop::sample::select(vec![Mode::Cpm, Mode::Cpmx, Mode::Opm, Mode::Opmx, Mode::OpmBd]),
         exchanges in any::<bool>(),
-        on in prop::collection::vec(0_u16..4, PAGES as usize),
+        on in prop::collection::vec(0_u16..4, 48),
         steps in prop::collection::vec(step(), 1..120),
     ) {
         let mut machine = Machine::new(params(mode), exchanges, &on);

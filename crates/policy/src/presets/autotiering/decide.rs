@@ -49,6 +49,12 @@ struct Victim {
 
 impl Autotiering {
     pub(super) fn decide(&mut self, demand: Demand) {
+        let before = self.inflight.len();
+        self.answer(demand);
+        self.answered += u64::from(self.inflight.len() > before);
+    }
+
+    fn answer(&mut self, demand: Demand) {
         let Demand {
             page, node, best, ..
         } = demand;

@@ -225,13 +225,13 @@ impl Autotiering {
         self.ask();
     }
 
-    /// Asks for rounds as long as the scanner's over what is known now, where that changed by an eighth. One reading
+    /// Asks for rounds as long as the scanner's, over what is known now, where that changed by an eighth. One reading
     /// ends a round: a bit is all that a history takes of it.
     pub(super) fn ask(&mut self) {
         let known = u128::from(self.pages.mapped_bytes()) * 1_000_000_000;
         let nanos = known / u128::from(self.params.scan_rate.max(1));
         let nanos = Nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
-        let pass = nanos.max(self.params.scan_period);
+        let pass = nanos.max(self.scan.period);
         if pass.0.abs_diff(self.pass.0) >= self.pass.0.div_ceil(8) {
             self.pass = pass;
             let shortest = pass;

@@ -12,7 +12,8 @@
 //! page, shifted once a scan round (4.2.1); opportunistic modes demote the least accessed page where the faulting one
 //! is accessed more (4.2), from a reserve of free pages that is refilled in the background (4.3) or as one exchange.
 //!
-//! Nothing is promoted that is not accessed more than what leaves, and nothing else limits the rate.
+//! Nothing takes the place of a page that is accessed as much, and nothing else limits the rate. Rounds get longer as
+//! AutoNUMA's do.
 //! `docs/papers/autotiering.md` has each decision.
 //!
 //! * [`params`]; `history` and `lap` (histories and the lists made of them), `known` (what is known of pages), `reserve`
@@ -48,6 +49,7 @@ use crate::Preset;
 use crate::event::Action;
 use crate::event::Event;
 use crate::event::ScanScope;
+use crate::kernel::scan_period::ScanPeriod;
 use crate::kit::FreeMemory;
 use crate::kit::Pages;
 use crate::kit::pages::Key;
@@ -134,7 +136,13 @@ pub struct Autotiering {
     across: bool,
     /// When the last round over a process ended.
     watched: BTreeMap<Pid, Nanos>,
-    /// How long rounds were asked to take.
+    /// How long the scanner's rounds are, as AutoNUMA has it.
+    scan: ScanPeriod,
+    scope: ScanScope,
+    /// Demands in this round of the scanner, and those of them that were answered.
+    demands: u64,
+    answered: u64,
+    /// How long readings were asked to take.
     pass: Nanos,
     actions: VecDeque<Action>,
     deadline: Nanos,
@@ -172,16 +180,33 @@ impl Autotiering {
             across: true,
             watched: BTreeMap::new(),
             pass: Nanos::ZERO,
-            actions: VecDeque::from([Action::Scan {
-                scope,
-                period: params.scan_period,
-            }]),
+            scan: ScanPeriod::new(params.scan_period_min, params.scan_period_max, u32::MAX),
+            scope,
+            demands: 0,
+            answered: 0,
+            actions: VecDeque::new(),
             deadline: Nanos::ZERO,
             counters: Counters::default(),
             params,
         };
-        policy.ask();
+        policy.rescan(Nanos::ZERO);
         policy
+    }
+
+    /// The scanner's period, as AutoNUMA adapts it: longer while most accesses are where they should be, twice as long
+    /// where most demands could not be answered.
+    fn rescan(&mut self, now: Nanos) {
+        if now >= self.scan.due {
+            if 2 * self.answered < self.demands {
+                self.scan.migration_failed();
+            }
+            (self.demands, self.answered) = (0, 0);
+        }
+        let scope = self.scope;
+        if let Some(period) = self.scan.tick(now) {
+            self.actions.push_back(Action::Scan { scope, period });
+            self.ask();
+        }
     }
 
     /// There is something to do at once.
@@ -204,10 +229,12 @@ impl Autotiering {
         let (key, index) = at;
         let best = self.views.all()[view].best();
         let chunk = self.pages.get(key).filter(|chunk| !chunk.flying.get(index));
+        self.scan.fault(best == Some(node));
         let (Some(best), Some(chunk)) = (best.filter(|best| *best != node), chunk) else {
             return;
         };
         self.counters.demands += 1;
+        self.demands += 1;
         if self.inflight.len() >= self.params.inflight_pages {
             self.counters.unanswered += 1;
             return;
@@ -285,10 +312,10 @@ impl Policy for Autotiering {
     }
 
     fn tick(&mut self, now: Nanos) {
-        self.deadline = now + self.params.scan_period;
+        self.rescan(now);
         self.refill();
         // What was ordered is taken now.
-        self.deadline = now + self.params.scan_period;
+        self.deadline = now + self.params.scan_period_min;
     }
 
     fn poll_action(&mut self) -> Option<Action> {

@@ -57,8 +57,10 @@ impl FromStr for Mode {
 pub struct Params {
     /// The scheme.
     pub mode: Mode,
-    /// A scan round: hint faults are armed, and histories shift, once in it (`numa_balancing_scan_period_min_ms`).
-    pub scan_period: Nanos,
+    /// The shortest scan round, in which pages are armed and histories shift once (`numa_balancing_scan_period_min_ms`).
+    pub scan_period_min: Nanos,
+    /// The longest (`numa_balancing_scan_period_max_ms`).
+    pub scan_period_max: Nanos,
     /// Bytes a second that a round covers at most, so that it takes longer over more memory: the scanner's own
     /// pace, 256 MiB (`numa_balancing_scan_size_mb`) every 100 ms.
     pub scan_rate: u64,
@@ -72,7 +74,7 @@ pub struct Params {
     pub reserved_huge_low: u32,
     /// Pages that an exchange looks at for a partner (the published kernel: 16).
     pub exchange_scan: usize,
-    /// Migrations under way at most.
+    /// Migrations under way at most: demands come in bursts, and one that finds no place is lost until the next round.
     pub inflight_pages: usize,
 }
 
@@ -83,8 +85,12 @@ pub(super) const HELP: &[(&str, &str)] = &[
         "The scheme: conservative or opportunistic, with exchange or background demotion (4.1 to 4.3).",
     ),
     (
-        "scan_period",
-        "A scan round: pages are armed, and their histories shift, once in it.",
+        "scan_period_min",
+        "Shortest scan round: pages are armed, and their histories shift, once in it.",
+    ),
+    (
+        "scan_period_max",
+        "Longest scan round, where nothing is left to do.",
     ),
     ("scan_rate", "Bytes a second that a round covers at most."),
     (
@@ -114,14 +120,15 @@ impl Default for Params {
     fn default() -> Self {
         Self {
             mode: Mode::OpmBd,
-            scan_period: Nanos::from_secs(1),
+            scan_period_min: Nanos::from_secs(1),
+            scan_period_max: Nanos::from_secs(60),
             scan_rate: 2560 << 20,
             reserved_pages: 16,
             reserved_low: 4,
             reserved_huge: 4,
             reserved_huge_low: 3,
             exchange_scan: 16,
-            inflight_pages: 512,
+            inflight_pages: 32_768,
         }
     }
 }
@@ -137,9 +144,16 @@ impl Params {
         let modes = "cpm, cpmx, opm, opmx or opm-bd";
         let mode = |text: &str| text.parse().ok();
         let least = Nanos::from_millis(10);
+        let mode = settings.value("mode", (d.mode, "opm-bd"), modes, mode)?;
+        let scan_period_min = settings
+            .time("scan_period_min", d.scan_period_min)?
+            .max(least);
         Ok(Self {
-            mode: settings.value("mode", (d.mode, "opm-bd"), modes, mode)?,
-            scan_period: settings.time("scan_period", d.scan_period)?.max(least),
+            mode,
+            scan_period_min,
+            scan_period_max: settings
+                .time("scan_period_max", d.scan_period_max)?
+                .max(scan_period_min),
             scan_rate: settings.number("scan_rate", d.scan_rate, 1..=u64::MAX)?,
             reserved_pages: settings.number("reserved_pages", d.reserved_pages, 1..=1 << 20)?,
             reserved_low: settings.number("reserved_low", d.reserved_low, 1..=1 << 20)?,

@@ -71,6 +71,12 @@ pub(crate) fn setup(args: &SimArgs) -> anyhow::Result<Setup> {
             return Err(usage(error.to_string()));
         }
         free.insert(node, bytes);
+        if args.play.spread {
+            // Every socket has its part.
+            let sockets = 0..machine.sockets.len();
+            let part = bytes / machine.sockets.len() as u64;
+            free.extend(sockets.map(|socket| (machine.ranking(socket)[0], part)));
+        }
     }
     let mut sizes = match (args.play.paper_sizes, args.fast_free) {
         (false, Some(bytes)) => Sizes::fast_free(bytes),
@@ -111,6 +117,7 @@ pub(crate) fn setup(args: &SimArgs) -> anyhow::Result<Setup> {
         page_size: page_size(&args.page_size),
         free,
         cache: !args.play.no_cache,
+        spread: args.play.spread,
         ..Setup::new(machine, workload)
     })
 }

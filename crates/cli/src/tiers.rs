@@ -7,7 +7,9 @@ use bytesize::ByteSize;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use serde::Serialize;
+use terrace_core::NodeId;
 use terrace_core::NodeInfo;
+use terrace_core::View;
 use terrace_sys::topology::TierSource;
 use terrace_sys::topology::Topology;
 use terrace_sys::topology::memory::MemoryReader;
@@ -34,12 +36,31 @@ struct Distance {
     distance: u32,
 }
 
+/// Where a page may go from a node, the best first, for processors of another.
+#[derive(Serialize)]
+struct Ways {
+    node: u16,
+    promotion: Vec<u16>,
+    migration: Vec<u16>,
+    demotion: Vec<u16>,
+}
+
+/// Memory as the processors of a node see it.
+#[derive(Serialize)]
+struct Seen {
+    from_node: u16,
+    /// The best first.
+    order: Vec<u16>,
+    ways: Vec<Ways>,
+}
+
 #[derive(Serialize)]
 struct Report {
     tiers: usize,
     source: &'static str,
     kernel_tiers: Option<usize>,
     nodes: Vec<Row>,
+    views: Vec<Seen>,
 }
 
 pub(crate) fn tiers(args: &JsonArgs) -> anyhow::Result<u8> {
@@ -69,13 +90,38 @@ pub(crate) fn tiers(args: &JsonArgs) -> anyhow::Result<u8> {
         source: source(topology.source),
         kernel_tiers: topology.kernel_tiers,
         nodes: topology.tiers.nodes().iter().map(row).collect(),
+        views: topology.views().all().iter().map(seen).collect(),
     };
     if args.json {
         say!("{}", serde_json::to_string_pretty(&report)?);
     } else {
-        print(&report, &topology);
+        print(&report);
     }
     Ok(0)
+}
+
+fn seen(view: &View) -> Seen {
+    let order: Vec<u16> = view.nodes().iter().map(|seen| seen.node.0).collect();
+    let ways = |node: &u16| Ways {
+        node: *node,
+        promotion: numbers(view.promotion(NodeId(*node))),
+        migration: numbers(view.migration(NodeId(*node))),
+        demotion: numbers(view.demotion(NodeId(*node))),
+    };
+    Seen {
+        from_node: view.from.0,
+        ways: order.iter().map(ways).collect(),
+        order,
+    }
+}
+
+fn numbers(nodes: impl Iterator<Item = NodeId>) -> Vec<u16> {
+    nodes.map(|node| node.0).collect()
+}
+
+fn joined(nodes: &[u16]) -> String {
+    let names: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+    names.join(", ")
 }
 
 const fn source(source: TierSource) -> &'static str {
@@ -88,7 +134,7 @@ const fn source(source: TierSource) -> &'static str {
     }
 }
 
-fn print(report: &Report, topology: &Topology) {
+fn print(report: &Report) {
     match report.tiers {
         1 => say!("1 tier: {}", report.source),
         tiers => say!("{tiers} tiers, by {}", report.source),
@@ -128,15 +174,24 @@ fn print(report: &Report, topology: &Topology) {
     for line in table.lines() {
         say!("{}", line.trim_end());
     }
-    for from in topology
-        .cpu_nodes
-        .iter()
-        .filter(|_| topology.cpu_nodes.len() > 1)
-    {
-        let views = topology.views();
-        let nodes = views.of(Some(*from)).map_or(&[][..], |view| view.nodes());
-        let view: Vec<String> = nodes.iter().map(|seen| seen.node.to_string()).collect();
-        say!("seen from node {from}: {}", view.join(", "));
+    // With one node of processors it is the order above.
+    let several = report.views.len() > 1;
+    for view in report.views.iter().filter(|_| several) {
+        say!("seen from node {}: {}", view.from_node, joined(&view.order));
+        for ways in &view.ways {
+            let kinds = [
+                ("promotion", &ways.promotion),
+                ("migration", &ways.migration),
+                ("demotion", &ways.demotion),
+            ];
+            let some = kinds.iter().filter(|(_, to)| !to.is_empty());
+            let some: Vec<String> = some
+                .map(|(kind, to)| format!("{kind} to {}", joined(to)))
+                .collect();
+            if !some.is_empty() {
+                say!("  from node {}: {}", ways.node, some.join("; "));
+            }
+        }
     }
 }
 

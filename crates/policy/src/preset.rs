@@ -97,6 +97,7 @@ pub static PRESETS: &[&Preset] = &[
     &presets::hemem::PAGE_TABLE,
     &presets::chrono::PRESET,
     &presets::mtm::PRESET,
+    &presets::autotiering::PRESET,
     &presets::adaptive::PRESET,
     &presets::linux_nb::PRESET,
     &presets::kernel_tiering::PRESET,

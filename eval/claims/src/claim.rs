@@ -167,6 +167,8 @@ pub struct RunSpec {
     pub engine: Engine,
     /// Page size of the programs' mappings: 4 KiB, 2 MiB or 1 GiB.
     pub page_bytes: u64,
+    /// Programs run on the sockets in turn, else all on the first.
+    pub spread: bool,
     /// Bytes that the programs may use of each node, by number; `None`: what the machine has.
     pub free: Vec<Option<u64>>,
     /// All sizes (nodes, caches, free memory, workload) are divided by this power of two.

@@ -81,6 +81,7 @@ struct RawRun {
     seed: Option<u64>,
     engine: Option<Spanned<String>>,
     page_size: Option<Spanned<String>>,
+    spread: Option<bool>,
     free: Option<Spanned<Vec<String>>>,
     divide: Option<Spanned<u32>>,
     costs: Option<Spanned<String>>,
@@ -213,7 +214,7 @@ impl RawRun {
         }
         pick!(
             machine, workload, sizes, system, params, priorities, tracker, mover, seconds, seed,
-            engine, page_size, free, divide, costs
+            engine, page_size, spread, free, divide, costs
         )
     }
 
@@ -237,6 +238,7 @@ impl RawRun {
             seed: self.seed.unwrap_or(1),
             engine: pick(self.engine.as_ref(), "engine", &engines)?,
             page_bytes: pick(self.page_size.as_ref(), "page_size", &pages)?,
+            spread: self.spread.unwrap_or(false),
             free: self.free()?,
             divide: self.divide()?,
             costs: pick(self.costs.as_ref(), "costs", &costs)?,

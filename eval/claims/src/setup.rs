@@ -83,6 +83,7 @@ impl RunSpec {
             Engine::Rate => EngineKind::Rate,
         };
         setup.page_size = page_size(self.page_bytes);
+        setup.spread = self.spread;
         for (node, bytes) in self.free.iter().enumerate() {
             if let Some(bytes) = bytes {
                 setup.free.insert(node, bytes / divide);

@@ -3,7 +3,7 @@
 //!
 //! Memory is given in the order of first touch, before time begins, each page to the nearest node that
 //! has room ([`Memory::allocate`](crate::memory::Memory::allocate)); a program that starts on slow
-//! memory prefers the nodes below the fastest tier.
+//! memory prefers the nodes below the fastest tier of its socket.
 
 use terrace_workload::Start;
 
@@ -59,9 +59,18 @@ pub(crate) fn allocate(
     for (index, program) in setup.workload.programs.iter().enumerate() {
         let socket = world.sockets[index];
         let by_distance = world.hardware.by_distance(socket);
+        let best = world.hardware.by_latency(socket)[0];
         let slow_first = || {
+            let fast = |node: usize| {
+                // As its socket sees them: the fastest tier is the policy's where that is the first socket's.
+                if socket == 0 {
+                    world.top[node]
+                } else {
+                    node == best
+                }
+            };
             let (mut slow, fast): (Vec<_>, Vec<_>) =
-                by_distance.iter().partition(|node| !world.top[**node]);
+                by_distance.iter().partition(|node| !fast(**node));
             slow.extend(fast);
             slow
         };
@@ -133,12 +142,17 @@ pub(crate) fn place_best(setup: &Setup, world: &mut World, phases: &[usize], rat
         phases,
         &rates,
     );
-    let views = &world.hardware.views[0];
-    let order = world.hardware.by_latency(0);
-    let (fast, slow) = (&views[order[0]], &views[order[order.len() - 1]]);
+    // Each program has its socket's order.
+    let orders = world
+        .sockets
+        .iter()
+        .map(|socket| world.hardware.by_latency(*socket));
+    let orders: Vec<Vec<usize>> = orders.collect();
     // Runs of units that are alike, with what each saves a ns and byte if it is fast.
     let mut runs: Vec<(f64, u32, u32)> = Vec::new();
     for (index, program) in truth.programs.iter().enumerate() {
+        let (views, order) = (&world.hardware.views[world.sockets[index]], &orders[index]);
+        let (fast, slow) = (&views[order[0]], &views[order[order.len() - 1]]);
         let units = world.space.program_units(index);
         let mut unit = units.start;
         while unit < units.end {
@@ -163,7 +177,8 @@ pub(crate) fn place_best(setup: &Setup, world: &mut World, phases: &[usize], rat
         for unit in start..end {
             let bytes = world.space.bytes(unit);
             let was = world.node(unit);
-            let node = world.memory.allocate(&order, bytes).unwrap_or(was);
+            let order = &orders[world.program(unit)];
+            let node = world.memory.allocate(order, bytes).unwrap_or(was);
             if node != was {
                 world.place(unit, node);
             }

@@ -3,4 +3,4 @@
 
 /// Systems of the papers that are not built yet, and some that are: whoever asks looks at
 /// [`crate::systems`] first.
-pub const PLANNED: [&str; 3] = ["autotiering", "thermostat", "damon"];
+pub const PLANNED: [&str; 2] = ["thermostat", "damon"];

@@ -66,6 +66,9 @@ pub(crate) struct PlayArgs {
     /// No last-level cache.
     #[arg(long)]
     pub(crate) no_cache: bool,
+    /// Programs run on the sockets in turn, else all on the first; --fast-free is divided over their nodes.
+    #[arg(long)]
+    pub(crate) spread: bool,
 }
 
 #[derive(Debug, Clone, Args)]

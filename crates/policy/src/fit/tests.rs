@@ -47,6 +47,7 @@ const TABLE: &[(&str, &[&str], &[&str], bool)] = &[
         ],
         false,
     ),
+    ("autotiering", &[], &["accessed-bits,hint-faults"], false),
     ("adaptive", &["accessed-bits"], &["accessed-bits"], false),
 ];
 

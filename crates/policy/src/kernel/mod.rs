@@ -11,7 +11,7 @@
 
 mod kswapd;
 mod mglru;
-mod scan_period;
+pub(crate) mod scan_period;
 
 use std::collections::VecDeque;
 
@@ -261,15 +261,24 @@ impl<M: Mode> Balancing<M> {
         self.nodes.iter_mut().find(|k| k.node == node)
     }
 
-    fn fault(&mut self, now: Nanos, page: PageRef, node: NodeId, idle: Option<Nanos>) {
+    fn fault(
+        &mut self,
+        now: Nanos,
+        page: PageRef,
+        (node, cpu_node): (NodeId, Option<NodeId>),
+        idle: Option<Nanos>,
+    ) {
+        // The kernel promotes to the node of the processor that faulted.
+        let own = cpu_node.filter(|id| self.nodes.iter().any(|k| k.node == *id));
+        let home = own.unwrap_or(self.home);
         if !M::TIERS {
-            self.scan.fault(node == self.home);
+            self.scan.fault(node == home);
         }
         let away = match M::SCOPE {
-            ScanScope::All => node != self.home,
+            ScanScope::All => node != home,
             ScanScope::Slow => !self.tiers.is_top(node),
         };
-        let Some(memory) = self.kswapd(self.home).map(|k| k.memory) else {
+        let Some(memory) = self.kswapd(home).map(|k| k.memory) else {
             return;
         };
         if !away {
@@ -288,7 +297,7 @@ impl<M: Mode> Balancing<M> {
         self.candidates += 1;
         if memory.free_bytes < M::floor(&memory) + page.size.bytes() {
             let demotes = self.reclaim != Reclaim::Nothing;
-            if let Some(target) = self.kswapd(self.home).filter(|_| demotes) {
+            if let Some(target) = self.kswapd(home).filter(|_| demotes) {
                 target.wake();
             }
             self.no_room += 1;
@@ -298,7 +307,7 @@ impl<M: Mode> Balancing<M> {
         self.actions.push_back(Action::Migrate {
             page,
             migration: Migration::Promote {
-                to: self.home,
+                to: home,
                 keep_shadow: false,
             },
             reason: Reason::HintFault,
@@ -431,8 +440,12 @@ impl<M: Mode> Policy for Balancing<M> {
     fn observe(&mut self, now: Nanos, event: &Event) {
         match *event {
             Event::HintFault {
-                page, node, idle, ..
-            } => self.fault(now, page, node, idle),
+                page,
+                node,
+                idle,
+                cpu_node,
+                ..
+            } => self.fault(now, page, (node, cpu_node), idle),
             Event::Ended {
                 page,
                 migration,

@@ -17,10 +17,10 @@ const THRESHOLD: u64 = 7;
 
 /// The period and what the present pass saw.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ScanPeriod {
+pub(crate) struct ScanPeriod {
     min: Nanos,
     max: Nanos,
-    pub(super) period: Nanos,
+    pub(crate) period: Nanos,
     threads: u64,
     /// Passes that have begun, with tiers, and whether one has ended since the period was set.
     passes: u64,
@@ -30,11 +30,11 @@ pub(super) struct ScanPeriod {
     local: u64,
     remote: u64,
     failed: bool,
-    due: Nanos,
+    pub(crate) due: Nanos,
 }
 
 impl ScanPeriod {
-    pub(super) fn new(min: Nanos, max: Nanos, threads: u32) -> Self {
+    pub(crate) fn new(min: Nanos, max: Nanos, threads: u32) -> Self {
         Self {
             min,
             max,
@@ -51,19 +51,19 @@ impl ScanPeriod {
     }
 
     /// As with `numa_balancing=2`.
-    pub(super) const fn with_tiers(mut self) -> Self {
+    pub(crate) const fn with_tiers(mut self) -> Self {
         self.tiers = true;
         self
     }
 
     /// With tiers: a pass has begun, and the one before it ended.
-    pub(super) const fn pass(&mut self) {
+    pub(crate) const fn pass(&mut self) {
         self.passes += 1;
         self.ended = self.passes > 1;
     }
 
     /// With tiers: a page was promoted. The new period if it is another now.
-    pub(super) fn promoted(&mut self) -> Option<Nanos> {
+    pub(crate) fn promoted(&mut self) -> Option<Nanos> {
         let before = self.period;
         if std::mem::take(&mut self.ended) {
             self.period = Nanos((before.0 * 2).min(self.max.0));
@@ -71,7 +71,7 @@ impl ScanPeriod {
         (before != self.period).then_some(self.period)
     }
 
-    pub(super) const fn fault(&mut self, local: bool) {
+    pub(crate) const fn fault(&mut self, local: bool) {
         if local {
             self.local += 1;
         } else {
@@ -79,12 +79,12 @@ impl ScanPeriod {
         }
     }
 
-    pub(super) const fn migration_failed(&mut self) {
+    pub(crate) const fn migration_failed(&mut self) {
         self.failed = true;
     }
 
     /// At a tick; the new period if a pass has ended and it changed.
-    pub(super) fn tick(&mut self, now: Nanos) -> Option<Nanos> {
+    pub(crate) fn tick(&mut self, now: Nanos) -> Option<Nanos> {
         if now < self.due {
             return None;
         }

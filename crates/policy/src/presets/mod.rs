@@ -2,6 +2,7 @@
 //! The policies, each in a folder of its own.
 
 pub mod adaptive;
+pub mod autotiering;
 pub mod chrono;
 pub mod hemem;
 pub mod kernel_tiering;

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reserved fast pages of each node (4.3): a promotion takes one and waits for nothing; below a mark the background
+//! demotion (`kdemoted`) wakes and demotes in a batch what the reserve lacks.
+//!
+//! In user space no page can be held back: the reserve is memory of the node that was freed by demotion and not given
+//! to a promotion. Should somebody else take it, an allocation fails, and the reserve is empty.
+
+use terrace_core::PageSize;
+
+use super::params::Params;
+
+/// Of one size.
+#[derive(Debug, Clone, Copy, Default)]
+struct Pages {
+    here: u32,
+    /// On their way from here.
+    leaving: u32,
+    /// Demotion is to go up to this level; woken.
+    awake: Option<u8>,
+}
+
+/// One node's.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Reserve {
+    base: Pages,
+    huge: Pages,
+}
+
+impl Reserve {
+    const fn of(&mut self, size: PageSize) -> &mut Pages {
+        match size {
+            PageSize::Base4K => &mut self.base,
+            _ => &mut self.huge,
+        }
+    }
+
+    /// Bytes in reserve.
+    pub(super) fn bytes(&self) -> u64 {
+        u64::from(self.base.here) * PageSize::Base4K.bytes()
+            + u64::from(self.huge.here) * PageSize::Huge2M.bytes()
+    }
+
+    /// Pages of 4 KiB in reserve.
+    pub(super) const fn pages(&self) -> u32 {
+        self.base.here
+    }
+
+    /// Takes one for a page that was accessed in so many rounds; false where none is left.
+    pub(super) fn take(&mut self, size: PageSize, level: u8, params: &Params) -> bool {
+        let low = match size {
+            PageSize::Base4K => params.reserved_low,
+            _ => params.reserved_huge_low,
+        };
+        let pages = self.of(size);
+        let taken = pages.here > 0;
+        pages.here = pages.here.saturating_sub(1);
+        if pages.here < low {
+            pages.awake = pages.awake.max(Some(level));
+        }
+        taken
+    }
+
+    /// The page that one was taken for did not come.
+    pub(super) const fn put_back(&mut self, size: PageSize) {
+        self.of(size).here += 1;
+    }
+
+    /// Somebody else has taken all.
+    pub(super) const fn lost(&mut self, size: PageSize) {
+        self.of(size).here = 0;
+    }
+
+    /// If it is awake: pages that it lacks, and the level that victims are to be under. Asleep from then on.
+    pub(super) fn wanted(&mut self, size: PageSize, params: &Params) -> Option<(u32, u8)> {
+        let full = match size {
+            PageSize::Base4K => params.reserved_pages,
+            _ => params.reserved_huge,
+        };
+        let pages = self.of(size);
+        let level = pages.awake.take()?;
+        Some((full.saturating_sub(pages.here + pages.leaving), level))
+    }
+
+    /// So many pages of that size are being demoted for it.
+    pub(super) const fn leaves(&mut self, size: PageSize, pages: u32) {
+        self.of(size).leaving += pages;
+    }
+
+    /// They have left, or stay.
+    pub(super) const fn left(&mut self, size: PageSize, pages: u32, moved: bool) {
+        let of = self.of(size);
+        of.leaving = of.leaving.saturating_sub(pages);
+        if moved {
+            of.here += pages;
+        }
+    }
+}

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! AutoTiering by the paper's figures, and against a slow reference whatever happens.
+
+mod autotiering {
+    pub(crate) mod machine;
+    pub(crate) mod reference;
+}
+
+use autotiering::machine::MOVED;
+use autotiering::machine::Machine;
+use autotiering::machine::PAGE;
+use autotiering::machine::page;
+use autotiering::machine::views;
+use autotiering::reference::Reference;
+use proptest::prelude::*;
+use terrace_core::Nanos;
+use terrace_core::NodeId;
+use terrace_core::PageBits;
+use terrace_core::Pid;
+use terrace_policy::Event;
+use terrace_policy::Policy;
+use terrace_policy::Verdict;
+use terrace_policy::presets::autotiering::Autotiering;
+use terrace_policy::presets::autotiering::Mode;
+use terrace_policy::presets::autotiering::Params;
+
+fn params(mode: Mode) -> Params {
+    Params {
+        mode,
+        reserved_pages: 3,
+        reserved_low: 2,
+        exchange_scan: 3,
+        inflight_pages: 6,
+        // Only what a fault makes urgent has it act.
+        scan_period_min: Nanos::from_secs(1 << 20),
+        scan_period_max: Nanos::from_secs(1 << 20),
+        ..Params::default()
+    }
+}
+
+/// Pages 0 to 7 on node 0, 8 to 15 on node 1 and so on, all full, known and accessed in every round but those named.
+fn full(mode: Mode, exchanges: bool, cold: &[u64]) -> Machine {
+    let on: Vec<u16> = (0..32).map(|n| n / 8).collect();
+    let mut machine = Machine::new(params(mode), exchanges, &on);
+    machine.fill();
+    for _ in 0..9 {
+        machine.round(|n| !cold.contains(&n));
+    }
+    machine
+}
+
+#[test]
+fn free_memory_of_the_best_node_is_taken_first() {
+    for mode in [Mode::Cpm, Mode::Cpmx, Mode::Opm, Mode::Opmx, Mode::OpmBd] {
+        let mut machine = full(mode, true, &[0]);
+        machine.capacity[1] += 1;
+        machine.sample();
+        assert_eq!(machine.fault(16, Some(1)), [(16, 1, None)]);
+        assert!(
+            machine.fault(0, Some(0)).is_empty(),
+            "it is where it should be"
+        );
+    }
+}
+
+#[test]
+fn conservative_modes_take_the_next_best_node() {
+    let mut machine = full(Mode::Cpm, true, &[0]);
+    assert!(machine.fault(16, Some(0)).is_empty() && machine.fault(8, Some(0)).is_empty());
+    // Figure 5a: local slow memory to remote DRAM.
+    machine.capacity[1] += 1;
+    machine.capacity[2] += 1;
+    machine.sample();
+    assert_eq!(machine.fault(16, Some(0)), [(16, 1, None)]);
+    // Figure 5b: remote slow memory, remote DRAM full by now, to local slow memory.
+    assert_eq!(machine.fault(24, Some(0)), [(24, 2, None)]);
+    // Nothing better has room; and nothing worse is taken.
+    assert!(machine.fault(25, Some(0)).is_empty());
+    assert!(machine.fault(17, Some(0)).is_empty());
+    assert_eq!(machine.figure("to_other_fast"), 1);
+    assert_eq!(machine.figure("to_nearer_slow"), 1);
+}
+
+/// Figure 5c.
+#[test]
+fn pages_that_cannot_migrate_change_places() {
+    let mut machine = full(Mode::Cpmx, true, &[]);
+    assert!(machine.fault(8, Some(0)).is_empty());
+    assert!(machine.fault(8, Some(0)).is_empty(), "it waits once");
+    assert_eq!(machine.figure("deferred"), 1);
+    assert_eq!(machine.fault(3, Some(1)), [(3, 1, Some(8))]);
+    let (_, orders) = machine.finish(3, MOVED);
+    assert!(orders.is_empty());
+    assert_eq!((machine.node[&3], machine.node[&8]), (1, 0));
+    // Without a mover that exchanges, one after the other.
+    let mut machine = full(Mode::Cpmx, false, &[]);
+    assert!(machine.fault(8, Some(0)).is_empty());
+    assert_eq!(machine.fault(3, Some(1)), [(8, 0, None)]);
+    assert!(
+        machine.fault(3, Some(1)).is_empty(),
+        "it waits for its place"
+    );
+    assert_eq!(machine.finish(8, MOVED).1, [(3, 1, None)]);
+}
+
+/// Figure 6a and b: only for a page that is accessed more; to where it was accessed from.
+#[test]
+fn the_least_accessed_page_makes_room() {
+    let mut machine = full(Mode::Opm, true, &[5, 6, 17]);
+    // Page 6 was accessed from the other socket.
+    machine.fault(6, Some(1));
+    machine.round(|n| n == 6);
+    assert!(
+        machine.fault(17, Some(0)).is_empty(),
+        "accessed no more than page 5"
+    );
+    machine.capacity[2] += 2;
+    machine.capacity[3] += 2;
+    machine.sample();
+    assert_eq!(machine.fault(18, Some(0)), [(5, 2, None)]);
+    assert!(
+        machine.fault(18, Some(0)).is_empty(),
+        "it waits for its place"
+    );
+    assert_eq!(machine.finish(5, MOVED).1, [(18, 0, None)]);
+    assert_eq!(
+        machine.fault(26, Some(0)),
+        [(6, 3, None)],
+        "near who accessed it"
+    );
+    // A victim that stays leaves the page where it was, for another time.
+    assert!(machine.finish(6, Verdict::Busy).1.is_empty());
+    assert_eq!(machine.fault(26, Some(0)), [(6, 3, None)]);
+}
+
+#[test]
+fn demotion_and_promotion_fuse_where_their_nodes_match() {
+    let mut machine = full(Mode::Opmx, true, &[5]);
+    assert_eq!(
+        machine.fault(18, Some(0)),
+        [(18, 0, Some(5))],
+        "nothing is free"
+    );
+    let (_, orders) = machine.finish(18, MOVED);
+    assert!(orders.is_empty() && machine.node[&5] == 2 && machine.node[&18] == 0);
+    // From the other socket's slow memory they do not match: the victim goes first.
+    let mut machine = full(Mode::Opmx, true, &[5]);
+    machine.capacity[2] += 1;
+    machine.sample();
+    assert_eq!(machine.fault(26, Some(0)), [(5, 2, None)]);
+    // Nobody to exchange them: the same where they match.
+    let mut machine = full(Mode::Opmx, false, &[5]);
+    machine.capacity[2] += 1;
+    machine.sample();
+    assert_eq!(machine.fault(18, Some(0)), [(5, 2, None)]);
+}
+
+/// 4.3, figure 8.
+#[test]
+fn a_promotion_takes_a_reserved_page_and_demotion_follows() {
+    let mut machine = full(Mode::OpmBd, true, &[1, 2, 3, 4, 5]);
+    machine.capacity[2] += 8;
+    machine.sample();
+    // Nothing is in reserve yet: three are demoted, in a batch.
+    assert_eq!(
+        machine.fault(18, Some(0)),
+        [(1, 2, None), (2, 2, None), (3, 2, None)]
+    );
+    assert_eq!(machine.figure("reserve_empty"), 1);
+    for n in [1, 2, 3] {
+        assert!(machine.finish(n, MOVED).1.is_empty());
+    }
+    machine.sample();
+    assert_eq!(machine.figure("reserved_pages"), 3);
+    // The first two are there at once; with one left it is below the mark.
+    assert_eq!(machine.fault(18, Some(0)), [(18, 0, None)]);
+    assert_eq!(
+        machine.fault(19, Some(0)),
+        [(19, 0, None), (4, 2, None), (5, 2, None)]
+    );
+    // A reserved page that somebody else took is no more.
+    assert!(machine.finish(19, Verdict::NoMemory).1.is_empty());
+    assert_eq!(machine.figure("reserved_pages"), 0);
+}
+
+/// Across processes the agent cannot: learnt once, then one goes before the other.
+#[test]
+fn an_exchange_that_turns_out_impossible_is_not_asked_for_again() {
+    let mut machine = full(Mode::Opmx, true, &[5]);
+    assert_eq!(machine.fault(18, Some(0)), [(18, 0, Some(5))]);
+    machine.finish(18, Verdict::Busy);
+    // Of the same process it is asked for again.
+    assert_eq!(machine.fault(18, Some(0)), [(18, 0, Some(5))]);
+    machine.finish(18, Verdict::Busy);
+    // The page of another.
+    let other = |n| terrace_core::PageRef {
+        pid: Pid(2),
+        ..page(n)
+    };
+    let fault = |machine: &mut Machine| {
+        let event = Event::HintFault {
+            page: other(100),
+            node: NodeId(2),
+            write: false,
+            idle: None,
+            cpu_node: Some(NodeId(0)),
+        };
+        machine.policy.observe(machine.now, &event);
+        machine.policy.poll_action()
+    };
+    let Some(terrace_policy::Action::Migrate { migration, .. }) = fault(&mut machine) else {
+        panic!("an order");
+    };
+    assert!(matches!(
+        migration,
+        terrace_policy::Migration::Exchange { .. }
+    ));
+    let event = Event::Ended {
+        page: other(100),
+        migration,
+        from: None,
+        verdict: Verdict::Busy,
+    };
+    machine.policy.observe(machine.now, &event);
+    machine.capacity[2] += 1;
+    machine.sample();
+    let Some(terrace_policy::Action::Migrate { migration, .. }) = fault(&mut machine) else {
+        panic!("an order");
+    };
+    assert!(matches!(
+        migration,
+        terrace_policy::Migration::Demote { .. }
+    ));
+}
+
+#[test]
+fn metadata_takes_at_most_four_bytes_a_page() {
+    let mut policy = Autotiering::new(Params::default(), views(), true);
+    let chunks = 256_u64;
+    for chunk in 0..chunks {
+        let half = PageBits([u64::MAX, u64::MAX, u64::MAX, u64::MAX, 0, 0, 0, 0]);
+        let nodes = [(NodeId(0), half), (NodeId(2), PageBits::ALL.without(&half))];
+        let reading = terrace_core::ChunkReading {
+            pid: Pid(1),
+            start: terrace_core::Addr(chunk << 21),
+            since: Nanos::ZERO,
+            until: Nanos::from_secs(1),
+            last: true,
+            huge: false,
+            present: PageBits::ALL,
+            accessed: half,
+            fresh: half,
+            nodes: &nodes,
+        };
+        policy.accessed(Nanos(1), &reading);
+        for n in 0..512_u64 {
+            let page = terrace_core::PageRef {
+                addr: terrace_core::Addr((chunk << 21) + n * PAGE),
+                ..page(0)
+            };
+            let event = Event::HintFault {
+                page,
+                node: NodeId(if n < 256 { 0 } else { 2 }),
+                write: false,
+                idle: None,
+                cpu_node: Some(NodeId(u16::try_from(n % 2).expect("0 or 1"))),
+            };
+            policy.observe(Nanos(2), &event);
+        }
+    }
+    let figures = policy.counters();
+    let of = |name: &str| figures.iter().find(|(figure, _)| figure.name == name);
+    let (_, bytes) = of("metadata_bytes").expect("a figure");
+    let each = bytes / (chunks * 512);
+    assert!((1..=4).contains(&each), "{each} bytes a page");
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Fault(u64, Option<u16>),
+    Round(u64),
+    Finish(usize, u8),
+    /// A node has so many pages from now on; what it has more of stays.
+    Resize(u16, u64),
+    Sample,
+    Unmap(u64),
+    Map(u64, u16),
+}
+
+/// Six times 2 MiB.
+const PAGES: u64 = 48;
+
+fn step() -> impl Strategy<Value = Step> {
+    let cpu = prop_oneof![4 => Just(Some(0)), 4 => Just(Some(1)), 1 => Just(None)];
+    prop_oneof![
+        10 => (0..PAGES, cpu).prop_map(|(n, cpu)| Step::Fault(n, cpu)),
+        4 => any::<u64>().prop_map(Step::Round),
+        6 => (any::<usize>(), 0_u8..10).prop_map(|(at, how)| Step::Finish(at, how)),
+        1 => (0_u16..4, 0_u64..20).prop_map(|(node, pages)| Step::Resize(node, pages)),
+        2 => Just(Step::Sample),
+        1 => (0..PAGES / 8).prop_map(Step::Unmap),
+        1 => (0..PAGES, 0_u16..4).prop_map(|(n, node)| Step::Map(n, node)),
+    ]
+}
+
+fn verdict(how: u8) -> Verdict {
+    match how {
+        0 => Verdict::Busy,
+        1 => Verdict::NoMemory,
+        2 => Verdict::Lost,
+        _ => MOVED,
+    }
+}
+
+fn sample(machine: &mut Machine, reference: &mut Reference) {
+    machine.sample();
+    for node in 0..4 {
+        let all = machine.capacity[usize::from(node)];
+        reference.sampled(node, all.saturating_sub(machine.used(node)));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_500))]
+
+    /// Faults, rounds, ends of all kinds, nodes that fill up or lose their memory, pages that come and go: the same
+    /// orders as the reference's, and nothing is stuck at the end.
+    #[test]
+    fn orders_are_the_references(
+        mode in prop::sample::select(vec![Mode::Cpm, Mode::Cpmx, Mode::Opm, Mode::Opmx, Mode::OpmBd]),
+        exchanges in any::<bool>(),
+        on in prop::collection::vec(0_u16..4, 48),
+        steps in prop::collection::vec(step(), 1..120),
+    ) {
+        let mut machine = Machine::new(params(mode), exchanges, &on);
+        let mut reference = Reference::new(params(mode), exchanges);
+        sample(&mut machine, &mut reference);
+        machine.round(|_| true);
+        reference.round(&machine.node, |_| true);
+        for step in steps {
+            let mut told = machine.orders();
+            prop_assert!(told.is_empty());
+            match step {
+                Step::Fault(n, cpu) if machine.node.contains_key(&n) => {
+                    told = machine.fault(n, cpu);
+                    reference.fault(n, machine.node[&n], cpu);
+                }
+                Step::Round(bits) => {
+                    let accessed = |n: u64| bits >> (n % 64) & 1 == 1;
+                    machine.round(accessed);
+                    reference.round(&machine.node, accessed);
+                }
+                Step::Finish(at, how) if !machine.flying.is_empty() => {
+                    let n = *machine.flying.keys().nth(at % machine.flying.len()).expect("one");
+                    let (verdict, orders) = machine.finish(n, verdict(how));
+                    told = orders;
+                    reference.ended(n, verdict);
+                    if verdict == Verdict::Lost {
+                        machine.node.remove(&n);
+                    }
+                }
+                Step::Resize(node, pages) => machine.capacity[usize::from(node)] = pages,
+                Step::Sample => sample(&mut machine, &mut reference),
+                Step::Unmap(chunk) => {
+                    machine.unmap(chunk);
+                    reference.unmap(chunk);
+                }
+                Step::Map(n, node) => {
+                    let flies = machine.flying.contains_key(&n);
+                    if !flies {
+                        machine.node.entry(n).or_insert(node);
+                    }
+                }
+                Step::Fault(..) | Step::Finish(..) => {}
+            }
+            prop_assert_eq!(told, reference.orders());
+        }
+        // All ends, with all of the chains; then every page that could be better placed can be ordered.
+        while let Some(n) = machine.flying.keys().next().copied() {
+            machine.finish(n, MOVED);
+        }
+        machine.capacity = [1_000; 4];
+        machine.sample();
+        for (n, node) in machine.node.clone() {
+            let cpu = 1 - node % 2;
+            let orders = machine.fault(n, Some(cpu));
+            prop_assert_eq!(orders, vec![(n, cpu, None)], "page {} of node {} is stuck", n, node);
+            machine.finish(n, MOVED);
+        }
+    }
+}

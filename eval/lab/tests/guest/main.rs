@@ -9,6 +9,7 @@ mod both;
 mod kernel;
 mod lacking;
 mod machine;
+mod presets;
 mod programs;
 mod runs;
 mod samples;

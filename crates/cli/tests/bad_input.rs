@@ -38,7 +38,7 @@ fn an_unknown_policy_is_named_with_the_known_ones() {
     let error = fails(dir.path(), &["run", "--policy", "nimad", "--", "true"], 125);
     assert_eq!(
         error,
-        "terrace: Unknown policy 'nimad'; there are: none, nomad, hemem, adaptive\n"
+        "terrace: Unknown policy 'nimad'; there are: none, nomad, hemem, autotiering, adaptive\n"
     );
 }
 

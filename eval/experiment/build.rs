@@ -48,8 +48,9 @@ fn main() -> io::Result<()> {
     for folder in folders(Path::new(PRESETS))? {
         let mut hash = Fnv::EMPTY;
         add(&mut hash, &folder)?;
-        let name = name(&folder.join("mod.rs"))?;
-        presets.push(format!("{name}={:016x}", hash.0));
+        for name in names(&folder)? {
+            presets.push(format!("{name}={:016x}", hash.0));
+        }
     }
     println!("cargo::rustc-env=TERRACE_PRESETS={}", presets.join(","));
     // With the presets' own folders: which of them runs is not told apart.
@@ -76,13 +77,21 @@ fn of(crates: &[&str]) -> io::Result<u64> {
     Ok(hash.0)
 }
 
-/// What the preset that is defined in a file is called.
-fn name(source: &Path) -> io::Result<String> {
-    let text = fs::read_to_string(source)?;
-    let value = text.split_once(": Preset = Preset {");
-    let name = value.and_then(|(_, value)| value.split('"').nth(1));
-    let what = || io::Error::other(format!("{}: no preset", source.display()));
-    name.map(str::to_owned).ok_or_else(what)
+/// What the presets that are defined in a folder's files are called.
+fn names(folder: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for file in fs::read_dir(folder)? {
+        let path = file?.path();
+        if path.extension().is_none_or(|extension| extension != "rs") {
+            continue;
+        }
+        let text = fs::read_to_string(path)?;
+        let values = text.split(": Preset = Preset {").skip(1);
+        names.extend(values.filter_map(|value| Some(value.split('"').nth(1)?.to_owned())));
+    }
+    names.sort();
+    let what = || io::Error::other(format!("{}: no preset", folder.display()));
+    (!names.is_empty()).then_some(names).ok_or_else(what)
 }
 
 /// The folders in a folder, by name.

@@ -339,7 +339,7 @@ fn a_simulation_that_cannot_be() {
     };
     assert!(sim(&["--workload", "nonsense"]).contains("nonsense"));
     assert!(sim(&["--policy", "nonsense"]).contains("kernel-tiering"));
-    assert!(sim(&["--policy", "mtm"]).contains("not built"));
+    assert!(sim(&["--policy", "thermostat"]).contains("not built"));
     assert!(sim(&["--fast-free", "100TiB"]).contains("Node 0"));
     assert!(sim(&["--param", "heat=3"]).contains("horizon"));
     assert!(sim(&["--param", "heat"]).contains("name=value"));

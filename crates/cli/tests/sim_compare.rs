@@ -59,7 +59,7 @@ fn a_mistake_is_one_line_and_nothing_is_written() {
             "'nonsense'",
         ),
         (
-            &["--workloads", "gups", "--policies", "none,mtm"],
+            &["--workloads", "gups", "--policies", "none,thermostat"],
             "not built",
         ),
         (

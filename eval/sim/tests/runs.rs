@@ -117,7 +117,7 @@ fn what_cannot_be_simulated_is_refused() {
         SimError::System(_)
     ));
     assert!(matches!(
-        fails(&|s| s.system = "mtm".into()),
+        fails(&|s| s.system = "thermostat".into()),
         SimError::NotBuilt(_)
     ));
     assert!(matches!(

@@ -30,10 +30,10 @@ use super::step;
 use super::tiers;
 
 /// A policy that scans, told nothing but a mapping.
-fn scanning(params: Params) -> Hemem {
+fn scanning(params: &Params) -> Hemem {
     let params = Params {
         scan_interval: Some(TICK),
-        ..params
+        ..params.clone()
     };
     let mut policy = Hemem::new(params, &tiers(FAST_PAGES));
     mapped(&mut policy, PID, 0, PAGES);
@@ -74,7 +74,7 @@ proptest! {
     /// The same orders as of a policy that is told where all pages are and gets a sampled load for each bit.
     #[test]
     fn a_bit_counts_as_a_load(rounds in prop::collection::vec(prop::collection::btree_set(0..PAGES, 0..80), 1..40)) {
-        let mut scanned = scanning(params(0));
+        let mut scanned = scanning(&params(0));
         let mut sampled = Hemem::new(params(0), &tiers(FAST_PAGES));
         mapped(&mut sampled, PID, 0, PAGES);
         let mut machines = [Machine::new(FAST_PAGES, PAGES), Machine::new(FAST_PAGES, PAGES)];
@@ -110,7 +110,7 @@ proptest! {
 #[test]
 fn two_mib_count_once_and_scans_are_asked_for() {
     let heat = |pages: u64, scans: u64| {
-        let mut policy = scanning(Params {
+        let mut policy = scanning(&Params {
             page_size: PageSize::Huge2M,
             ..params(0)
         });

@@ -84,6 +84,11 @@ impl Autotiering {
         let Some(chunk) = self.pages.get_mut(key) else {
             return;
         };
+        if chunk.node(index).is_none() {
+            let mut new = PageBits::NONE;
+            new.set(index);
+            chunk.own.history.renew(&new);
+        }
         if let Some(view) = view.filter(|_| several) {
             chunk.own.accessed_by(index, view);
         }

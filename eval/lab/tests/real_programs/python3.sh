@@ -1,17 +1,20 @@
 HOLD_python3=2
 python3() {
   "$@" env PYTHONHASHSEED=1 /usr/bin/python3 -c '
-import hashlib
+import hashlib, sys, time
 h = hashlib.sha256()
 d = {}
 for i in range(60000):
     d[f"key-{i}"] = [i, str(i * i), (i, i + 1)]
-for turn in range(10):
-    for k in list(d)[turn::7]:
-        d[k].append(turn)
+for step in range(10):
+    for k in list(d)[step::7]:
+        d[k].append(step)
     for k, v in d.items():
         if hash(k) is None: print("never")
-    h.update(repr(sorted(d.items())[turn::97]).encode())
-print(h.hexdigest(), sum(len(v) for v in d.values()))
-'
+    h.update(repr(sorted(d.items())[step::97]).encode())
+end = time.monotonic() + int(sys.argv[1])
+while time.monotonic() < end:
+    if sorted(d)[0] != "key-0" or len(d) != 60000: print("never")
+print(h.hexdigest(), sum(len(v) for v in d.values()), hashlib.sha256(repr(d).encode()).hexdigest())
+' "$turn"
 }

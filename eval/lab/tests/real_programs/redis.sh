@@ -6,8 +6,8 @@ redis() { # the digest after a fixed load
   until redis-cli -s "$sock" ping 2>/dev/null | grep -q PONG; do sleep 0.2; done
   redis-cli -s "$sock" debug populate 60000 key 1000 > /dev/null
   touch "$built"
-  /usr/bin/python3 - "$sock" <<'PY'
-import random, socket, sys
+  /usr/bin/python3 - "$sock" "$turn" <<'PY'
+import random, socket, sys, time
 s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); f = s.makefile("rb")
 r = random.Random(7)
 def cmd(*a):
@@ -21,6 +21,10 @@ for block in range(400):
         n += 1
     s.sendall(out)
     for _ in range(n): f.readline()
+end = time.monotonic() + int(sys.argv[2])
+while time.monotonic() < end:
+    s.sendall(b"".join(cmd(b"STRLEN", b"key:%d" % r.randrange(60000)) for _ in range(100)))
+    for _ in range(100): f.readline()
 PY
   redis-cli -s "$sock" debug digest
   redis-cli -s "$sock" shutdown nosave > /dev/null 2>&1 || true

@@ -98,7 +98,7 @@ pub(crate) struct PolicyArgs {
     /// One sample in so many accesses [default: the preset's sample_period; in the lab the lab's].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) sample_period: Option<u64>,
-    /// Memory that the kernel's scanner arms in one go; a pass is as many goes as it needs.
+    /// Memory that the kernel's scanner arms in one step; a pass is as many steps as it needs.
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = scan_size)]
     pub(crate) scan_size: u64,
     /// What PMU sampling may cost, of the time of the processors sampled.

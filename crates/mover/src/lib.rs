@@ -3,11 +3,11 @@
 //!
 //! * [`agent`]: by transactions, carried out by the agent inside the program (Nomad's TPM, shadows,
 //!   exchange); the supervisor's end of the connection.
-//! * [`ordinary`]: by `move_pages(2)`, for programs without an agent and for memory that
+//! * [`move_pages`]: by `move_pages(2)`, for programs without an agent and for memory that
 //!   transactions cannot handle.
 //!
 //! Neither decides anything: they take orders and report each order's end exactly once.
 
 pub mod agent;
 pub mod greeting;
-pub mod ordinary;
+pub mod move_pages;

@@ -21,12 +21,13 @@ pub mod capability;
 pub mod distribution;
 pub mod engine;
 pub mod event;
+pub mod first_placement;
 pub mod fit;
-pub mod goes;
 pub mod kernel;
 pub mod kit;
 pub mod preset;
 pub mod presets;
+pub mod scan_sizing;
 pub mod settings;
 pub mod stats;
 
@@ -51,18 +52,19 @@ pub use event::Reason;
 pub use event::Refusal;
 pub use event::ScanScope;
 pub use event::Verdict;
+pub use first_placement::FirstPlacement;
 pub use fit::Fit;
 pub use fit::Misfit;
 pub use fit::Mover;
 pub use fit::Offer;
 pub use fit::TrackerKind;
-pub use goes::Goes;
 pub use kernel::KernelView;
 pub use preset::DEFAULT;
 pub use preset::Host;
 pub use preset::PRESETS;
 pub use preset::Preset;
 pub use preset::UNMANAGED;
+pub use scan_sizing::ScanSizing;
 pub use settings::Parameter;
 pub use settings::SettingError;
 pub use settings::Settings;
@@ -93,8 +95,8 @@ pub struct MachineOptions {
     pub copies_wait: bool,
     /// The scanner, where there is one.
     pub scanner: KernelScanner,
-    /// Memory is allocated in slow tiers first, or in the fastest; as program and system have it where it is not said.
-    pub starts_slow: Option<bool>,
+    /// Where new memory goes.
+    pub first_placement: FirstPlacement,
     /// A demoted page is armed where it arrives.
     pub arms_demoted: bool,
     /// A demotion that is ordered in a hint fault is carried out in it, where promotions are.

@@ -19,9 +19,11 @@ use terrace_core::Tiers;
 use terrace_mover::agent::Terms;
 use terrace_policy::Engine;
 use terrace_sys::clock;
+use terrace_sys::mempolicy;
 
 use crate::budget::Budget;
 use crate::cpu::Agents;
+use crate::footprint;
 use crate::group::Members;
 use crate::host::Host;
 use crate::machine::LinuxMachine;
@@ -116,6 +118,12 @@ impl Domain {
         &self.machine.tiers
     }
 
+    /// What a program is to be started with, if anything.
+    pub(crate) fn first_placement(&self) -> Option<mempolicy::Policy> {
+        let wanted = self.engine.policy().machine_options().first_placement;
+        footprint::first_placement(&self.machine.tiers, wanted)
+    }
+
     /// What its agents are told about their work.
     #[must_use]
     pub const fn terms(&self) -> Terms {
@@ -135,7 +143,7 @@ impl Domain {
     pub fn fds(&self, now: Nanos) -> Vec<PollFd<'_>> {
         let movers = &self.machine.managed.movers;
         let mut fds = vec![PollFd::from_borrowed_fd(
-            movers.ordinary.fd(),
+            movers.move_pages.fd(),
             PollFlags::IN,
         )];
         let trackers = self.machine.trackers.fds();
@@ -181,7 +189,7 @@ impl Domain {
         let (managed, engine) = (&mut self.machine.managed, &mut self.engine);
         managed.look_at_mappings(now, engine);
         if ready.moved {
-            managed.movers.ordinary.silence();
+            managed.movers.move_pages.silence();
         }
         for pid in &ready.reporting {
             if let Some(link) = managed.movers.links.get_mut(pid) {

@@ -3,6 +3,7 @@
 
 use terrace_core::NodeId;
 use terrace_core::Tiers;
+use terrace_policy::FirstPlacement;
 use terrace_sys::mempolicy;
 use terrace_sys::mempolicy::Policy;
 
@@ -47,30 +48,109 @@ pub(crate) fn live_in_the_slow_tier(tiers: &Tiers) {
     }
 }
 
+/// What a program is started with, so that its memory comes from where the policy would have it first; nothing where
+/// that is what the kernel does anyway.
+pub(crate) fn first_placement(tiers: &Tiers, wanted: FirstPlacement) -> Option<Policy> {
+    let with_processors = tiers.nodes().iter().filter(|node| !node.cpus.is_empty());
+    let top: Vec<NodeId> = tiers.top().map(|node| node.id).collect();
+    match wanted {
+        FirstPlacement::AsIs | FirstPlacement::FirstTouch => None,
+        // From one node of processors the nearest memory is the fastest.
+        FirstPlacement::FastFirst if with_processors.count() < 2 => None,
+        FirstPlacement::FastFirst => Some(Policy::PreferredMany(top)),
+        FirstPlacement::SlowLocal => {
+            let ids = tiers.nodes().iter().map(|node| node.id);
+            Some(Policy::PreferredMany(
+                ids.filter(|id| !top.contains(id)).collect(),
+            ))
+        }
+    }
+}
+
+/// Starts something with that memory policy, which is its own and its children's from then on; with what there is
+/// where the kernel refuses it.
+pub(crate) fn started_with<T>(policy: Option<Policy>, start: impl FnOnce() -> T) -> T {
+    let Some(policy) = policy else {
+        return start();
+    };
+    if let Err(error) = mempolicy::set_mempolicy(&policy) {
+        tracing::warn!(
+            "New memory goes where the kernel puts it: set_mempolicy: {error} (Linux 6.9 is needed)"
+        );
+        return start();
+    }
+    let started = start();
+    if let Err(error) = mempolicy::set_mempolicy(&Policy::Default) {
+        tracing::warn!("Terrace's own memory goes where the program's does: {error}");
+    }
+    started
+}
+
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use terrace_core::NodeInfo;
     use terrace_core::TierId;
 
     use super::*;
-
-    fn tiers(fast: u64) -> Tiers {
-        let node = |id: u16, capacity_bytes| NodeInfo {
-            id: NodeId(id),
-            tier: TierId(id),
-            capacity_bytes,
-            cpus: Vec::new(),
-            read_latency_ns: None,
-            write_latency_ns: None,
-            read_bandwidth_mbps: None,
-        };
-        Tiers::new(vec![node(0, fast), node(1, 1 << 40)])
-    }
 
     #[test]
     fn the_ring_is_a_small_share_of_the_fast_node() {
         assert_eq!(ring_bytes(&tiers(512 << 20), 16 << 20), 8 << 20);
         assert_eq!(ring_bytes(&tiers(64 << 20), 16 << 20), 2 << 20);
         assert_eq!(ring_bytes(&tiers(64 << 30), 16 << 20), 16 << 20);
+    }
+
+    fn tiers(fast: u64) -> Tiers {
+        let fast = NodeInfo {
+            capacity_bytes: fast,
+            ..node(0, 0, &[])
+        };
+        Tiers::new(vec![fast, node(1, 1, &[])])
+    }
+
+    fn node(id: u16, tier: u16, cpus: &[u32]) -> NodeInfo {
+        NodeInfo {
+            id: NodeId(id),
+            tier: TierId(tier),
+            capacity_bytes: 1 << 30,
+            cpus: cpus.to_vec(),
+            read_latency_ns: None,
+            write_latency_ns: None,
+            read_bandwidth_mbps: None,
+        }
+    }
+
+    #[test]
+    fn any_fast_node_comes_before_a_slow_one_where_there_are_several_sockets() {
+        let slow = [node(2, 1, &[]), node(5, 1, &[])];
+        let two = Tiers::new([vec![node(0, 0, &[0]), node(1, 0, &[1])], slow.to_vec()].concat());
+        let of = |tiers, wanted| first_placement(tiers, wanted);
+        let fast = Policy::PreferredMany(vec![NodeId(0), NodeId(1)]);
+        assert_eq!(of(&two, FirstPlacement::FastFirst), Some(fast));
+        let slow = Policy::PreferredMany(vec![NodeId(2), NodeId(5)]);
+        assert_eq!(of(&two, FirstPlacement::SlowLocal), Some(slow));
+        assert_eq!(of(&two, FirstPlacement::AsIs), None);
+        let one = Tiers::new(vec![node(0, 0, &[0]), node(1, 1, &[])]);
+        assert_eq!(of(&one, FirstPlacement::FastFirst), None);
+    }
+
+    #[test]
+    fn a_program_has_the_policy_that_it_is_started_with_and_its_starter_does_not() {
+        let nodes = mempolicy::allowed_nodes().expect("NUMA in the kernel");
+        let said = |policy| {
+            let program = || Command::new("cat").arg("/proc/self/numa_maps").output();
+            let output = started_with(policy, program).expect("cat is there");
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        let policy = Policy::PreferredMany(nodes);
+        // A kernel before 6.9.
+        if mempolicy::set_mempolicy(&policy).is_err() {
+            return;
+        }
+        mempolicy::set_mempolicy(&Policy::Default).expect("the default");
+        assert!(said(Some(policy)).contains(" prefer (many)"));
+        assert!(!said(None).contains(" prefer (many)"));
     }
 }

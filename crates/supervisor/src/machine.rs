@@ -26,7 +26,7 @@ use terrace_core::Nanos;
 use terrace_core::PageRef;
 use terrace_core::Pid;
 use terrace_core::Tiers;
-use terrace_mover::ordinary::OrdinaryMover;
+use terrace_mover::move_pages::MovePagesMover;
 use terrace_policy::Capabilities;
 use terrace_policy::Engine;
 use terrace_policy::Event;
@@ -70,7 +70,7 @@ impl LinuxMachine {
     ///
     /// Where there is no thread for the mover, or the nodes' memory cannot be read.
     pub fn open(tiers: Tiers, takes: Capabilities, trackers: Trackers) -> anyhow::Result<Self> {
-        let mover = OrdinaryMover::start().context("Cannot start the mover")?;
+        let mover = MovePagesMover::start().context("Cannot start the mover")?;
         let latencies = !trackers.is_empty() && takes.contains(Capabilities::LATENCIES);
         let mappings = takes.contains(Capabilities::MAPPINGS);
         Ok(Self {

@@ -44,7 +44,7 @@ pub struct Options {
     /// What sampling with the processor's PMU may take, and its events. Its period counts only where
     /// `sample_period` is not given.
     pub pmu: PmuConfig,
-    /// Bytes that the kernel's scanner looks at in one go, whole MiB; it spreads the goes over the pass.
+    /// Bytes that the kernel's scanner looks at in one step, whole MiB; it spreads the steps over the pass.
     pub scan_bytes: u64,
     /// At most so many bytes of the fast tier; all of it if not given.
     pub fast_bytes: Option<u64>,

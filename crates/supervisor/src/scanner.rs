@@ -7,19 +7,19 @@
 //! this is dropped, unless another supervisor needs them still. There is one scanner: of several supervisors the
 //! one that wants most sets its pace, and each sees the hint faults of its own processes.
 //!
-//! A pass is a number of goes, each over a part of a process's memory. A thread, and a program that was
-//! spawned and not forked, keeps the time between two goes that it was created with, which is
+//! A pass is a number of steps, each over a part of a process's memory. A thread, and a program that was
+//! spawned and not forked, keeps the time between two steps that it was created with, which is
 //! `scan_delay_ms` (`init_numa_balancing` in Linux 6.12), until a hint fault on the top tier makes the
 //! kernel reconsider (`task_numa_fault` returns early for others); and mode 2 arms nothing there. How
-//! much a go arms is looked at each time. So a pass is asked for twice: as the period that the kernel
-//! divides by the number of goes, and as goes so small that a pass of them takes as long. [`Goes`] says how
+//! much a step arms is looked at each time. So a pass is asked for twice: as the period that the kernel
+//! divides by the number of steps, and as steps so small that a pass of them takes as long. [`ScanSizing`] says how
 //! large, here and in the simulator.
 
 use std::path::Path;
 
 use terrace_core::Nanos;
-use terrace_policy::Goes;
 use terrace_policy::ScanScope;
+use terrace_policy::ScanSizing;
 use terrace_sys::settings::KernelSettings;
 use terrace_sys::settings::ScanMode;
 use terrace_sys::settings::ScanRate;
@@ -71,12 +71,12 @@ impl Quiet {
 #[derive(Debug)]
 pub struct Scanner {
     settings: KernelSettings,
-    goes: Goes,
+    sizing: ScanSizing,
 }
 
 impl Scanner {
     /// Takes the settings and stops the kernel's own promotion. Nothing is armed yet. A scan will look at
-    /// `bytes` in one go at most, in whole MiB, at least one. `running`: the threads are there already. The machine
+    /// `bytes` in one step at most, in whole MiB, at least one. `running`: the threads are there already. The machine
     /// has `memory` bytes.
     ///
     /// # Errors
@@ -87,12 +87,12 @@ impl Scanner {
         for restored in settings.restored_at_start() {
             tracing::info!("Put back {restored:?}, which a crashed supervisor had left");
         }
-        let goes = Goes::new(bytes, memory);
-        let go_ms = goes.apart().0 / 1_000_000;
+        let sizing = ScanSizing::new(bytes, memory);
+        let step_ms = sizing.delay().0 / 1_000_000;
         let found = settings.get(Setting::ScanDelayMs);
         for (setting, value) in [
             (Setting::PromoteRateLimitMbps, 0),
-            (Setting::ScanDelayMs, go_ms),
+            (Setting::ScanDelayMs, step_ms),
         ] {
             if let SetOutcome::Foreign { found } = settings.set(setting, value)? {
                 tracing::warn!(
@@ -102,9 +102,9 @@ impl Scanner {
         }
         Ok(Self {
             settings,
-            goes: match found.filter(|_| running) {
-                Some(ms) => goes.with_apart(Nanos::from_millis(ms)),
-                None => goes,
+            sizing: match found.filter(|_| running) {
+                Some(ms) => sizing.with_delay(Nanos::from_millis(ms)),
+                None => sizing,
             },
         })
     }
@@ -125,7 +125,7 @@ impl Scanner {
             ScanScope::Slow => ScanMode::Tiering,
             ScanScope::All => ScanMode::Both,
         };
-        let size_mb = self.goes.size(largest, period) >> 20;
+        let size_mb = self.sizing.size(largest, period) >> 20;
         self.set(mode, period, u32::try_from(size_mb).unwrap_or(u32::MAX))
     }
 

@@ -138,7 +138,9 @@ impl Session {
                     .as_deref()
                     .zip(self.socket.as_ref().map(AgentSocket::path));
                 let follow = self.options.follow;
-                let family = Family::start(&argv, agent, follow)?;
+                let placement = self.domain.first_placement();
+                let family =
+                    footprint::started_with(placement, || Family::start(&argv, agent, follow))?;
                 self.domain.add(family.pid());
                 self.domain.add_new(|| family.members());
                 footprint::live_in_the_slow_tier(self.domain.tiers());

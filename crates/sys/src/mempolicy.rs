@@ -4,7 +4,7 @@
 //! Kernel contract: a policy on a range steers pages allocated there from now on; it moves nothing
 //! unless asked. `Preferred` falls back to other nodes and so cannot run a node into the
 //! out-of-memory killer, which `Bind` can. A range with any explicit policy is passed over by the
-//! NUMA-balancing scanner (unless `MPOL_F_NUMA_BALANCING`, which we never set).
+//! NUMA-balancing scanner (unless it has `MPOL_F_NUMA_BALANCING`).
 //! Nodes are numbered below [`NODES_MAX`].
 
 use linux_raw_sys::mempolicy as abi;
@@ -26,6 +26,9 @@ pub enum Policy {
     Local,
     /// This node, others when it is full.
     Preferred(NodeId),
+    /// These nodes, the nearest first, others when they are full; hint faults go on (`MPOL_F_NUMA_BALANCING`, which
+    /// the kernel takes with this mode since Linux 6.9).
+    PreferredMany(Vec<NodeId>),
     /// These nodes and no other.
     Bind(Vec<NodeId>),
     /// These nodes in turn.
@@ -38,6 +41,7 @@ impl Policy {
             Self::Default => abi::_bindgen_ty_1::MPOL_DEFAULT,
             Self::Local => abi::_bindgen_ty_1::MPOL_LOCAL,
             Self::Preferred(_) => abi::_bindgen_ty_1::MPOL_PREFERRED,
+            Self::PreferredMany(_) => abi::_bindgen_ty_1::MPOL_PREFERRED_MANY,
             Self::Bind(_) => abi::_bindgen_ty_1::MPOL_BIND,
             Self::Interleave(_) => abi::_bindgen_ty_1::MPOL_INTERLEAVE,
         }
@@ -53,7 +57,9 @@ impl Policy {
         match self {
             Self::Default | Self::Local => {}
             Self::Preferred(node) => set(*node),
-            Self::Bind(nodes) | Self::Interleave(nodes) => nodes.iter().copied().for_each(set),
+            Self::PreferredMany(nodes) | Self::Bind(nodes) | Self::Interleave(nodes) => {
+                nodes.iter().copied().for_each(set)
+            }
         }
         mask
     }
@@ -61,7 +67,10 @@ impl Policy {
     /// Mode, mask pointer (null where the mode takes none) and mask size in bits, plus one as
     /// the kernel counts.
     fn raw(&self, mask: &[u64; MASK_WORDS]) -> (libc::c_long, *const u64, libc::c_long) {
-        let mode = self.mode() as libc::c_long;
+        let mut mode = self.mode() as libc::c_long;
+        if matches!(self, Self::PreferredMany(_)) {
+            mode |= libc::c_long::from(abi::MPOL_F_NUMA_BALANCING);
+        }
         if matches!(self, Self::Default | Self::Local) {
             (mode, std::ptr::null(), 0)
         } else {

@@ -17,11 +17,11 @@ use crate::EngineKind;
 use crate::Outcome;
 use crate::Setup;
 use crate::SimError;
-use crate::direct::Layout;
 use crate::exact::Exact;
 use crate::hardware::Hardware;
 use crate::hardware::node_id;
 use crate::memory::Memory;
+use crate::memory_mode::Layout;
 use crate::outcome::NodeAccesses;
 use crate::outcome::Point;
 use crate::outcome::ProgramOutcome;
@@ -204,14 +204,14 @@ impl<'a> Run<'a> {
             tiers,
             movement,
             placement,
-            starts_slow,
+            first_placement,
             tracked,
             sample_period,
         } = system;
         let mut world = World::new(setup, hardware, space, memory, tiers, movement);
         world.tracked = tracked;
         world.sampling = sample_period.map(Sampling::new);
-        let layout = placement::allocate(setup, &mut world, placement, starts_slow);
+        let layout = placement::allocate(setup, &mut world, placement, first_placement);
         let clock: Box<dyn Clock> = match setup.engine {
             EngineKind::Exact => Box::new(Exact::new(setup, &world, layout.map(Layout::played))),
             EngineKind::Rate => Box::new(Rate::new(setup, &world, layout)),
@@ -292,7 +292,7 @@ impl<'a> Run<'a> {
         if self.world.movers_next() <= now {
             self.world.movers_step(self.clock.as_mut());
             self.world.protected_step(self.clock.as_mut());
-            self.world.beside_step(self.clock.as_mut());
+            self.world.threaded_step(self.clock.as_mut());
         }
         if self.world.scan_next() <= now {
             self.world.scan_step(&mut self.engine);

@@ -27,7 +27,7 @@ use crate::Setup;
 use crate::cache::Cache;
 use crate::contention::Contention;
 use crate::contention::Load;
-use crate::direct::Direct;
+use crate::memory_mode::Direct;
 use crate::world::Charge;
 use crate::world::Clock;
 use crate::world::World;

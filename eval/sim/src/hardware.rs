@@ -178,17 +178,33 @@ impl Hardware {
         Tiers::new((0..self.nodes).map(info).collect())
     }
 
-    /// Memory as each socket's processors see it: a node's tier is by what its nearest socket sees.
-    pub(crate) fn views(&self) -> Views {
-        let sockets = || self.homes.iter().zip(&self.views);
+    /// The class of latency of each node, 0 the fastest, as its nearest socket sees it.
+    fn classes(&self) -> Vec<u16> {
         let nearest = |node: usize| {
             let seen = self.views.iter().map(|views| views[node].read_ns);
             whole(seen.fold(f64::INFINITY, f64::min))
         };
         let latencies: Vec<_> = (0..self.nodes).map(|n| (node_id(n), nearest(n))).collect();
         let classes = terrace_core::classes(&latencies);
-        let tier = |node| classes.iter().find(|(of, _)| *of == node_id(node));
-        let tiers = self.tiers_by(0, |node| tier(node).map_or(0, |(_, tier)| tier.0));
+        let of = |node| classes.iter().find(|(of, _)| *of == node_id(node));
+        (0..self.nodes)
+            .map(|node| of(node).map_or(0, |(_, tier)| tier.0))
+            .collect()
+    }
+
+    /// The fastest tier first, the nearest of its nodes first.
+    pub(crate) fn by_tier(&self, socket: usize) -> Vec<usize> {
+        let classes = self.classes();
+        let mut order = self.by_distance(socket);
+        order.sort_by_key(|&node| classes[node]);
+        order
+    }
+
+    /// Memory as each socket's processors see it: a node's tier is by what its nearest socket sees.
+    pub(crate) fn views(&self) -> Views {
+        let sockets = || self.homes.iter().zip(&self.views);
+        let classes = self.classes();
+        let tiers = self.tiers_by(0, |node| classes[node]);
         let homes = sockets().filter_map(|(home, views)| Some(((*home)?, views)));
         let paths = homes.flat_map(|(home, views)| {
             views
@@ -297,4 +313,27 @@ fn sizes(setup: &Setup, lab: bool) -> Result<Vec<u64>, SimError> {
 /// As the policy names it.
 pub(crate) fn node_id(node: usize) -> NodeId {
     NodeId(u16::try_from(node).expect("at most NODES"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use terrace_machine_spec::Machine;
+    use terrace_workload::Sizes;
+    use terrace_workload::Workload;
+
+    use super::*;
+
+    #[test]
+    fn remote_dram_comes_after_local_slow_memory_by_distance_and_before_it_by_tier() {
+        let text = include_str!("../../../machines/autotiering-2socket.toml");
+        let machine = Machine::parse(text, Path::new("autotiering-2socket.toml")).expect("checked");
+        let workload = Workload::named("gups", &Sizes::fast_free(1 << 24)).expect("known");
+        let hardware = Hardware::new(&Setup::new(machine, workload)).expect("fine");
+        assert_eq!(hardware.by_distance(0), [0, 2, 1, 3]);
+        assert_eq!(hardware.by_tier(0), [0, 1, 2, 3]);
+        assert_eq!(hardware.by_distance(1), [1, 3, 0, 2]);
+        assert_eq!(hardware.by_tier(1), [1, 0, 3, 2]);
+    }
 }

@@ -12,30 +12,30 @@
 //!
 //! * What goes in and comes out: [`setup`], [`costs`], [`outcome`].
 //! * The machine: [`hardware`], [`contention`], [`memory`], [`space`], [`cache`].
-//! * What happens: [`world`], [`mover`], [`scanner`], [`exact`], [`rate`], [`truth`],
-//!   [`placement`], [`drive`]; HeMem's samples and copies: [`sampling`], [`protected`].
+//! * What happens: [`world`], [`mover`], [`scanner`], [`exact`], [`rate`], [`access_rates`],
+//!   [`placement`], [`drive`]; HeMem's samples and copies: [`sampling`], [`protected_copy`].
 //! * [`system`]: presets and baselines. [`quality`]: how well a system's placement fits.
 //!
 //! No clock, no thread, no file.
 #![forbid(unsafe_code)]
 
+mod access_rates;
 mod accessed;
-mod beside;
-mod beside_copy;
 mod cache;
 mod calendar;
 mod contention;
 pub mod costs;
-mod direct;
+mod cpu_share;
 mod drive;
 mod exact;
 mod hardware;
 mod memory;
+mod memory_mode;
 mod mover;
 pub mod outcome;
 mod placement;
 mod planned;
-mod protected;
+mod protected_copy;
 pub mod quality;
 mod random;
 mod rate;
@@ -44,7 +44,7 @@ mod scanner;
 pub mod setup;
 mod space;
 mod system;
-mod truth;
+mod threaded_copy;
 mod world;
 
 pub use costs::Costs;

@@ -5,16 +5,17 @@
 //! has room ([`Memory::allocate`](crate::memory::Memory::allocate)); a program that starts on slow
 //! memory prefers the nodes below the fastest tier of its socket.
 
+use terrace_policy::FirstPlacement;
 use terrace_workload::Start;
 
 use crate::Setup;
 use crate::SimError;
-use crate::direct::Layout;
+use crate::access_rates::AccessRates;
 use crate::hardware::Hardware;
 use crate::hardware::NODES;
 use crate::memory::Memory;
+use crate::memory_mode::Layout;
 use crate::system::Placement;
-use crate::truth::Truth;
 use crate::world::World;
 use crate::world::bits;
 
@@ -53,7 +54,7 @@ pub(crate) fn allocate(
     setup: &Setup,
     world: &mut World,
     placement: Placement,
-    starts_slow: Option<bool>,
+    first_placement: FirstPlacement,
 ) -> Option<Layout> {
     let cache_node = cache_node(&world.hardware, placement);
     for (index, program) in setup.workload.programs.iter().enumerate() {
@@ -74,10 +75,14 @@ pub(crate) fn allocate(
             slow.extend(fast);
             slow
         };
-        let start = match starts_slow {
-            Some(true) => Start::Slow,
-            Some(false) => Start::FirstTouch,
-            None => program.start,
+        let start = match first_placement {
+            FirstPlacement::SlowLocal => Start::Slow,
+            FirstPlacement::FirstTouch => Start::FirstTouch,
+            FirstPlacement::AsIs | FirstPlacement::FastFirst => program.start,
+        };
+        let first_touch_order = || match first_placement {
+            FirstPlacement::FastFirst => world.hardware.by_tier(socket),
+            _ => by_distance.clone(),
         };
         let order = match (cache_node, start) {
             (Some(cache), _) => by_distance
@@ -86,7 +91,7 @@ pub(crate) fn allocate(
                 .filter(|n| *n != cache)
                 .collect(),
             (None, Start::Slow) => slow_first(),
-            (None, Start::FirstTouch) => by_distance,
+            (None, Start::FirstTouch) => first_touch_order(),
         };
         for range in program.fill_order() {
             let mut page = range.start;
@@ -134,7 +139,7 @@ pub(crate) fn place_best(setup: &Setup, world: &mut World, phases: &[usize], rat
         .zip(&world.threads)
         .map(|(rate, threads)| if *rate > 0.0 { *rate } else { threads / 200.0 })
         .collect();
-    let truth = Truth::new(
+    let truth = AccessRates::new(
         setup,
         &world.space,
         &world.hardware,

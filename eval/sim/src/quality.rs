@@ -12,10 +12,10 @@
 //! do not.
 
 use crate::Setup;
+use crate::access_rates::AccessRates;
+use crate::access_rates::UnitRates;
 use crate::hardware::NODES;
 use crate::outcome::Quality;
-use crate::truth::Truth;
-use crate::truth::UnitTruth;
 use crate::world::World;
 
 /// Moments at which the placement is looked at.
@@ -116,8 +116,8 @@ fn is_slow(world: &World, unit: u32) -> bool {
     node < NODES && !world.top[node]
 }
 
-fn truth(setup: &Setup, world: &World, phases: &[usize], rates: &[f64]) -> Truth {
-    Truth::new(
+fn truth(setup: &Setup, world: &World, phases: &[usize], rates: &[f64]) -> AccessRates {
+    AccessRates::new(
         setup,
         &world.space,
         &world.hardware,
@@ -130,7 +130,7 @@ fn truth(setup: &Setup, world: &World, phases: &[usize], rates: &[f64]) -> Truth
 /// What is hot and what is fast now.
 fn sums(setup: &Setup, world: &World, phases: &[usize], rates: &[f64]) -> Sums {
     let truth = truth(setup, world, phases, rates);
-    let visits = |one: &UnitTruth, program: usize| (one.read + one.write) * rates[program];
+    let visits = |one: &UnitRates, program: usize| (one.read + one.write) * rates[program];
     // Units that are alike: visits a ns and byte, from, to.
     let mut runs: Vec<(f64, u32, u32)> = Vec::new();
     let mut sums = Sums::default();

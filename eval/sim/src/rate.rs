@@ -17,17 +17,17 @@ use rand_pcg::Pcg64Mcg;
 use terrace_policy::Engine;
 
 use crate::Setup;
+use crate::access_rates::AccessRates;
+use crate::access_rates::UnitRates;
 use crate::cache;
 use crate::calendar::Calendar;
 use crate::calendar::Due;
 use crate::contention::Contention;
 use crate::contention::Load;
-use crate::direct::Layout;
 use crate::drive::STEP_NS;
 use crate::hardware::NODES;
+use crate::memory_mode::Layout;
 use crate::sampling::Sampler;
-use crate::truth::Truth;
-use crate::truth::UnitTruth;
 use crate::world::Charge;
 use crate::world::Clock;
 use crate::world::Note;
@@ -57,7 +57,7 @@ struct Flow {
 pub(crate) struct Rate {
     setup: Setup,
     flows: Vec<Flow>,
-    truth: Truth,
+    truth: AccessRates,
     contention: Contention,
     direct: Option<Layout>,
     /// By program, where accesses are sampled: which pages miss.
@@ -113,7 +113,7 @@ impl Flow {
         self.since = self.since.max(now);
     }
 
-    fn add(&mut self, node: usize, unit: &UnitTruth, sign: f64) {
+    fn add(&mut self, node: usize, unit: &UnitRates, sign: f64) {
         self.load.reads[node] = (self.load.reads[node] + sign * unit.miss_read).max(0.0);
         self.load.writes[node] = (self.load.writes[node] + sign * unit.miss_write).max(0.0);
         self.load.writebacks[node] = (self.load.writebacks[node] + sign * unit.backs).max(0.0);
@@ -143,7 +143,7 @@ impl Rate {
         Self {
             setup: setup.clone(),
             flows,
-            truth: Truth {
+            truth: AccessRates {
                 programs: Vec::new(),
             },
             contention: Contention::new(&world.hardware, setup.costs.queue_share),
@@ -182,7 +182,7 @@ impl Rate {
                 }
             })
             .collect();
-        self.truth = Truth::new(
+        self.truth = AccessRates::new(
             &self.setup,
             &world.space,
             &world.hardware,
@@ -284,7 +284,7 @@ impl Rate {
             for (index, program) in self.truth.programs.iter().enumerate() {
                 let units = world.space.program_units(index);
                 let mut alike = units.start;
-                let mut one = UnitTruth::default();
+                let mut one = UnitRates::default();
                 for unit in units {
                     if unit >= alike {
                         one = program.unit(&world.space, unit);
@@ -305,7 +305,8 @@ impl Rate {
                         } else if each > 0.0 {
                             let others = (f64::from(places[place]) - each).max(0.0);
                             let stay = program.stay / rates[index].max(1e-12);
-                            let hit = crate::direct::hit_share(each / 64.0, others / 64.0, stay);
+                            let hit =
+                                crate::memory_mode::hit_share(each / 64.0, others / 64.0, stay);
                             self.direct_hits[unit as usize] += hit as f32 / pages as f32;
                         }
                     }
@@ -454,7 +455,7 @@ impl Rate {
 /// In memory mode every miss asks the fast node; what it does not have comes from the slow one and is
 /// put there, and what that displaces goes back to the slow one if it was written. With a cache above it,
 /// lines are written when that gives them back.
-fn add_direct(flow: &mut Flow, fast: usize, node: usize, unit: &UnitTruth, hit: f64, cached: bool) {
+fn add_direct(flow: &mut Flow, fast: usize, node: usize, unit: &UnitRates, hit: f64, cached: bool) {
     let misses = [unit.miss_read, unit.miss_write];
     let missed = unit.miss_read + unit.miss_write;
     let (asked, written) = if cached {
@@ -646,7 +647,7 @@ impl Clock for Rate {
             .truth
             .programs
             .iter()
-            .map(crate::truth::ProgramTruth::bytes);
+            .map(crate::access_rates::ProgramRates::bytes);
         flows.sum::<u64>()
             + truth.sum::<u64>()
             + (self.cleared_at.len() * 4 + self.direct_hits.len() * 4) as u64

@@ -18,8 +18,8 @@ use terrace_core::Addr;
 use terrace_core::Nanos;
 use terrace_policy::Engine;
 use terrace_policy::Event;
-use terrace_policy::Goes;
 use terrace_policy::ScanScope;
+use terrace_policy::ScanSizing;
 
 use crate::world::By;
 use crate::world::Charge;
@@ -51,7 +51,7 @@ pub(crate) enum Pace {
     /// late (a thread's first look only notes when the next may be).
     PausesForAll,
     /// The same in Terrace's service.
-    InService(Goes),
+    InService(ScanSizing),
 }
 
 impl Pace {
@@ -101,9 +101,9 @@ impl World {
             let bytes = self.space.program_bytes(program);
             let (chunk, interval) = match &mut self.movement.pace {
                 // The kernel marks whole tables.
-                Pace::InService(goes) => (
-                    goes.size(bytes, Nanos(period)).next_multiple_of(TABLE),
-                    goes.apart().0,
+                Pace::InService(sizing) => (
+                    sizing.size(bytes, Nanos(period)).next_multiple_of(TABLE),
+                    sizing.delay().0,
                 ),
                 _ => {
                     let chunks = bytes.div_ceil(self.costs.scan_bytes).max(1);

@@ -3,7 +3,7 @@
 
 use terrace_core::Tiers;
 use terrace_policy::Capabilities;
-use terrace_policy::Goes;
+use terrace_policy::FirstPlacement;
 use terrace_policy::Host;
 use terrace_policy::KernelScanner;
 use terrace_policy::KernelView;
@@ -12,6 +12,7 @@ use terrace_policy::Offer;
 use terrace_policy::PRESETS;
 use terrace_policy::Policy;
 use terrace_policy::Preset;
+use terrace_policy::ScanSizing;
 use terrace_policy::SettingError;
 use terrace_policy::Settings;
 use terrace_policy::TrackerKind;
@@ -21,13 +22,13 @@ use terrace_policy::preset::Colour;
 
 use crate::Setup;
 use crate::SimError;
-use crate::beside_copy::BesideCopy;
 use crate::hardware::Hardware;
 use crate::planned::PLANNED;
-use crate::protected::Copying;
+use crate::protected_copy::Copying;
 use crate::random::Random;
 use crate::scanner::Pace;
 use crate::space::Space;
+use crate::threaded_copy::ThreadedCopy;
 use crate::world::Movement;
 use crate::world::Tracked;
 
@@ -98,8 +99,8 @@ pub(crate) struct System {
     pub(crate) tiers: Tiers,
     pub(crate) movement: Movement,
     pub(crate) placement: Placement,
-    /// Memory is allocated in slow tiers first, or in the fastest, whatever the program has.
-    pub(crate) starts_slow: Option<bool>,
+    /// Where new memory goes.
+    pub(crate) first_placement: FirstPlacement,
     pub(crate) tracked: Tracked,
     /// Accesses for one sample, where they are sampled.
     pub(crate) sample_period: Option<u64>,
@@ -114,7 +115,7 @@ const ORDINARY: Movement = Movement {
     synchronous: false,
     demotes_in_fault: false,
     exchange: false,
-    beside: None,
+    threaded: None,
     protected: None,
     supervised: false,
     arms_demoted: false,
@@ -166,7 +167,7 @@ fn of_preset(
     let most = options.scan_step.unwrap_or(setup.costs.scan_bytes);
     let alone = Movement {
         pace: match options.scanner {
-            KernelScanner::InService => Pace::InService(Goes::new(most, memory)),
+            KernelScanner::InService => Pace::InService(ScanSizing::new(most, memory)),
             KernelScanner::Pauses => Pace::Pauses,
             KernelScanner::PausesForAll => Pace::PausesForAll,
         },
@@ -202,7 +203,7 @@ fn of_preset(
         // What a preset says of its copies is for who was not asked for another way.
         Mover::AdaptiveCopy if options.copies_wait && setup.mover == Mover::Auto => supervised,
         Mover::AdaptiveCopy | Mover::ParallelCopy => Movement {
-            beside: Some(BesideCopy {
+            threaded: Some(ThreadedCopy {
                 threads: options.copy_threads.unwrap_or(COPY_THREADS),
                 adaptive: fit.mover == Mover::AdaptiveCopy,
             }),
@@ -222,7 +223,7 @@ fn of_preset(
         tiers: host.tiers,
         movement,
         placement: Placement::Normal,
-        starts_slow: options.starts_slow,
+        first_placement: options.first_placement,
         tracked,
         sample_period: options.sample_period.filter(|_| pmu),
     })
@@ -276,7 +277,7 @@ fn of_baseline(
         tiers,
         movement: ORDINARY,
         placement,
-        starts_slow: None,
+        first_placement: FirstPlacement::AsIs,
         tracked: Tracked::default(),
         sample_period: None,
     })

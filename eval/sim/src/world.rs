@@ -24,20 +24,20 @@ use terrace_policy::Way;
 use crate::Costs;
 use crate::Setup;
 use crate::accessed::Reader;
-use crate::beside::Beside;
-use crate::beside_copy::BesideCopy;
-use crate::beside_copy::Copier;
+use crate::cpu_share::CpuShare;
 use crate::hardware::Hardware;
 use crate::hardware::NODES;
 use crate::memory::Memory;
 use crate::mover::Workers;
-use crate::protected::Copying;
-use crate::protected::Protected;
+use crate::protected_copy::Copying;
+use crate::protected_copy::ProtectedCopy;
 use crate::sampling::Sampling;
 use crate::scanner::Pace;
 use crate::scanner::Scanner;
 use crate::space;
 use crate::space::Space;
+use crate::threaded_copy::Copier;
+use crate::threaded_copy::ThreadedCopy;
 
 /// Bits of a page's state: the node it is on, and what happens to it.
 pub(crate) mod bits {
@@ -193,7 +193,7 @@ pub(crate) struct Movement {
     /// Promotions that are ordered in a hint fault are carried out in it.
     pub(crate) synchronous: bool,
     /// MTM's or Nimble's way instead of either: by several threads, beside the program until it writes.
-    pub(crate) beside: Option<BesideCopy>,
+    pub(crate) threaded: Option<ThreadedCopy>,
     /// HeMem's way instead of either: writers wait for the copy.
     pub(crate) protected: Option<Copying>,
     /// A supervisor beside the programs decides, and takes processor time for it.
@@ -228,7 +228,7 @@ pub(crate) struct World {
     /// By program: units with shadows, the oldest first; some are gone since.
     pub(crate) shadows: Vec<VecDeque<u32>>,
     pub(crate) workers: Workers,
-    pub(crate) protected: Option<Protected>,
+    pub(crate) protected: Option<ProtectedCopy>,
     pub(crate) copier: Option<Copier>,
     pub(crate) tracked: Tracked,
     pub(crate) sampling: Option<Sampling>,
@@ -261,7 +261,7 @@ pub(crate) struct World {
     fault_again: bool,
     /// Inaccessible pages and until when; for the exact engine.
     pub(crate) blocked: Vec<(u32, u64)>,
-    pub(crate) beside: Beside,
+    pub(crate) cpu_share: CpuShare,
     /// Utilisation of the nodes by programs and, as an integral over the step, by copies.
     pub(crate) busy: [f64; NODES],
     pub(crate) copying: CopyLoad,
@@ -340,8 +340,8 @@ impl World {
             shadow_on: Vec::new(),
             shadows: vec![VecDeque::new(); programs],
             workers: Workers::new(programs),
-            copier: movement.beside.map(Copier::new),
-            protected: movement.protected.map(Protected::new),
+            copier: movement.threaded.map(Copier::new),
+            protected: movement.protected.map(ProtectedCopy::new),
             tracked: Tracked::default(),
             sampling: None,
             reader: None,
@@ -365,7 +365,7 @@ impl World {
             in_fault: None,
             fault_again: false,
             blocked: Vec::new(),
-            beside: Beside::default(),
+            cpu_share: CpuShare::default(),
             busy: [0.0; NODES],
             copying: CopyLoad::default(),
             hardware,
@@ -753,7 +753,7 @@ impl terrace_policy::Machine for World {
     fn migrate(&mut self, now: Nanos, page: PageRef, migration: Migration, _reason: Reason) {
         self.supervise(self.costs.supervisor_move_ns);
         if self.copier.is_some() {
-            self.order_beside(now.0, page, migration);
+            self.order_threaded(now.0, page, migration);
         } else if self.protected.is_some() {
             self.order_protected(now.0, page, migration);
         } else {

@@ -220,14 +220,14 @@ impl<M: Mode> Balancing<M> {
         };
         let of = nodes.iter().filter(|_| reclaim == Reclaim::Generations);
         let generations = of.map(|n| Mglru::new(n.node, space, prices)).collect();
-        // Today's scanner takes its shortest period for each go of a pass.
-        let goes = match reclaim {
+        // Today's scanner takes its shortest period for each step of a pass.
+        let steps = match reclaim {
             Reclaim::Generations if space.programs() > 0 => {
                 space.program_bytes(0).div_ceil(kernel.scan_bytes).max(1)
             }
             _ => 1,
         };
-        let scan = ScanPeriod::new(Nanos(min.0 * goes), max, kernel.threads);
+        let scan = ScanPeriod::new(Nanos(min.0 * steps), max, kernel.threads);
         let lists = if reclaim == Reclaim::Lists {
             space.units() as usize
         } else {

@@ -8,7 +8,7 @@ use terrace_core::Nanos;
 use terrace_core::PageRef;
 use terrace_core::PageSize;
 use terrace_core::Pid;
-use terrace_mover::ordinary::Done;
+use terrace_mover::move_pages::Done;
 use terrace_policy::Engine;
 use terrace_policy::Event;
 use terrace_policy::Migration;
@@ -62,17 +62,17 @@ impl LinuxMachine {
 
     /// All that movers have to say.
     pub fn take_reports(&mut self, now: Nanos, budget: Option<&Budget>, engine: &mut Engine) {
-        while let Some(done) = self.managed.movers.ordinary.poll() {
+        while let Some(done) = self.managed.movers.move_pages.poll() {
             let end = End {
                 seq: done.seq,
                 outcome: done.outcome,
                 inaccessible: Nanos::ZERO,
             };
-            self.ended(now, Reporter::Ordinary, end, budget, engine);
+            self.ended(now, Reporter::MovePages, end, budget, engine);
             engine.observe(now, &cost_of(&done));
         }
         while let Some(end) = self.managed.movers.refused() {
-            self.ended(now, Reporter::Ordinary, end, budget, engine);
+            self.ended(now, Reporter::MovePages, end, budget, engine);
         }
         let pids: Vec<Pid> = self.managed.movers.links.keys().copied().collect();
         for pid in pids {

@@ -3,7 +3,7 @@
 //!
 //! A process with an agent gets transactions; what the agent cannot handle (shared, locked,
 //! read-only, file memory) and processes without one go by `move_pages`. Pages that are mapped by
-//! several processes go the ordinary way too, as in the paper (Nomad 3.3).
+//! several processes go by move_pages too, as in the paper (Nomad 3.3).
 //!
 //! Each order has a number and ends exactly once, also when its process goes away.
 
@@ -16,8 +16,8 @@ use terrace_core::PageSize;
 use terrace_core::Pid;
 use terrace_mover::agent::AgentLink;
 use terrace_mover::agent::ORDERS_MAX;
-use terrace_mover::ordinary::Order;
-use terrace_mover::ordinary::OrdinaryMover;
+use terrace_mover::move_pages::MovePagesMover;
+use terrace_mover::move_pages::Order;
 use terrace_policy::Engine;
 use terrace_policy::Migration;
 use terrace_policy::Refusal;
@@ -41,7 +41,7 @@ pub struct Movers {
     /// Connected agents.
     pub links: BTreeMap<Pid, AgentLink>,
     /// The mover by `move_pages`.
-    pub ordinary: OrdinaryMover,
+    pub move_pages: MovePagesMover,
     ringer: Ringer,
     outstanding: BTreeMap<u64, Outstanding>,
     /// How many of them each agent has.
@@ -55,10 +55,10 @@ pub struct Movers {
 impl Movers {
     /// With that mover and no agents yet.
     #[must_use]
-    pub fn new(ordinary: OrdinaryMover) -> Self {
+    pub fn new(move_pages: MovePagesMover) -> Self {
         Self {
             links: BTreeMap::new(),
-            ordinary,
+            move_pages,
             ringer: Ringer::new(),
             outstanding: BTreeMap::new(),
             open: BTreeMap::new(),
@@ -81,7 +81,7 @@ impl Movers {
 
     /// Sends what was queued to the movers.
     pub fn flush(&mut self) {
-        self.ordinary.flush();
+        self.move_pages.flush();
         for link in self.links.values_mut() {
             link.flush(&self.ringer);
         }
@@ -111,7 +111,7 @@ impl Movers {
             (Reporter::Agent(pid), Some(order)) => {
                 order.way == Way::Transaction && order.page.pid == pid
             }
-            (Reporter::Ordinary, order) => order.is_some_and(|o| o.way == Way::Ordinary),
+            (Reporter::MovePages, order) => order.is_some_and(|o| o.way == Way::Ordinary),
         }
     }
 
@@ -143,10 +143,10 @@ impl Movers {
         }
     }
 
-    fn by_ordinary(&mut self, seq: u64, page: PageRef, migration: Migration) {
+    fn by_move_pages(&mut self, seq: u64, page: PageRef, migration: Migration) {
         let order = Outstanding::new(page, migration, Way::Ordinary, false);
         self.outstanding.insert(seq, order);
-        self.ordinary.submit(Order {
+        self.move_pages.submit(Order {
             seq,
             page,
             to: migration.target(),
@@ -154,7 +154,7 @@ impl Movers {
         });
     }
 
-    /// A mover reported an end. Orders that a transaction cannot carry out go the ordinary way
+    /// A mover reported an end. Orders that a transaction cannot carry out go by move_pages
     /// first; everything else is told to the engine. Gives the page if it was moved, and how. What is
     /// said of somebody else's orders is ignored.
     pub fn ended(
@@ -179,7 +179,7 @@ impl Movers {
         }
         let to = order.migration.target();
         if by_transaction && order.is_for_move_pages(end.outcome, cache_room.counts(to)) {
-            self.by_ordinary(end.seq, order.page, order.migration);
+            self.by_move_pages(end.seq, order.page, order.migration);
             return None;
         }
         if end.outcome == Outcome::NoMemory {
@@ -252,7 +252,7 @@ impl Movers {
             let order = Outstanding::new(page, migration, Way::Transaction, keep_shadow);
             self.outstanding.insert(seq, order);
         } else {
-            self.by_ordinary(seq, page, migration);
+            self.by_move_pages(seq, page, migration);
         }
     }
 

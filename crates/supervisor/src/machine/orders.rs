@@ -24,7 +24,7 @@ pub(super) struct Outstanding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reporter {
     /// The mover by `move_pages`.
-    Ordinary,
+    MovePages,
     /// The agent in that process, which is not trusted.
     Agent(Pid),
 }

@@ -9,11 +9,11 @@ use super::ahead::AHEAD;
 use super::ahead::Drawn;
 use super::ahead::Lookup;
 use super::player::Meter;
+use crate::access_rates::is_stream;
 use crate::cache::Cache;
 use crate::cache::Found;
-use crate::direct::Direct;
 use crate::hardware::NODES;
-use crate::truth::is_stream;
+use crate::memory_mode::Direct;
 use crate::world::World;
 use crate::world::bits;
 
@@ -216,7 +216,7 @@ impl MemoryMode<'_> {
 mod tests {
     use super::super::player::Counts;
     use super::*;
-    use crate::direct::Layout;
+    use crate::memory_mode::Layout;
 
     /// The fast node is asked first, always; what it does not have the slow one is asked for, too.
     #[test]

@@ -68,7 +68,7 @@ impl Adaptive {
 
     /// Learns from a process's pass, which is over.
     pub(super) fn end_pass(&mut self, now: Nanos, pid: Pid) {
-        let keep = 1.0 - f64::from(self.params.forget_1024) / 1024.0;
+        let keep = 1.0 - f64::from(self.params.forget_percent) / 100.0;
         let horizon = self.params.horizon.as_secs_f64();
         let saved = self.latencies.saved_ns();
         let Some(process) = self.processes.get_mut(&pid) else {

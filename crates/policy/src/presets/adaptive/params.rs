@@ -18,8 +18,8 @@ pub struct Params {
     /// How far ahead a page's place is worth something: a saving so far away counts 1/e. How long a class lasts is
     /// in the transitions; this is how long the program does.
     pub horizon: Nanos,
-    /// Of what was counted, 1/1024 that a pass forgets.
-    pub forget_1024: u32,
+    /// Of what was counted, what a pass forgets, percent.
+    pub forget_percent: u32,
     /// Pages that may be moving at a time.
     pub inflight_pages: usize,
     /// Pages that a pass may plan to move, at most.
@@ -42,8 +42,8 @@ pub(super) const HELP: &[(&str, &str)] = &[
         "How far ahead a saving counts; it fades with 1/e.",
     ),
     (
-        "forget_1024",
-        "Of what was counted, 1/1024 that a pass forgets.",
+        "forget_percent",
+        "Of what was counted, what a pass forgets, percent.",
     ),
     ("inflight_pages", "Migrations under way at most."),
     ("plan_pages", "Pages that a pass may plan to promote."),
@@ -62,7 +62,7 @@ impl Default for Params {
             pass_max: Nanos::from_millis(60_000),
             shortest: Nanos::from_millis(1),
             horizon: Nanos::from_secs(600),
-            forget_1024: 100,
+            forget_percent: 10,
             inflight_pages: 512,
             plan_pages: 1 << 20,
             reserve: None,
@@ -87,7 +87,7 @@ impl Params {
             pass_max: settings.time("pass_max", d.pass_max)?.max(pass_min),
             shortest: settings.time("shortest", d.shortest)?.max(Nanos(10_000)),
             horizon: settings.time("horizon", d.horizon)?.max(least),
-            forget_1024: settings.number("forget_1024", d.forget_1024, 0..=1023)?,
+            forget_percent: settings.number("forget_percent", d.forget_percent, 0..=99)?,
             inflight_pages: settings.number("inflight_pages", d.inflight_pages, 1..=1 << 20)?,
             plan_pages: settings.number("plan_pages", d.plan_pages, 1..=1 << 24)?,
             reserve: settings.value(

@@ -262,6 +262,7 @@ impl Policy for Autotiering {
 
     fn machine_options(&self) -> MachineOptions {
         MachineOptions {
+            first_placement: self.params.first_placement,
             demotes_in_fault: matches!(self.params.mode, Mode::Opm | Mode::Opmx),
             ..MachineOptions::default()
         }

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use terrace_core::Nanos;
 
+use crate::FirstPlacement;
 use crate::settings::SettingError;
 use crate::settings::Settings;
 
@@ -74,6 +75,8 @@ pub struct Params {
     pub reserved_huge_low: u32,
     /// Pages that an exchange looks at for a partner (the published kernel: 16).
     pub exchange_scan: usize,
+    /// Where new memory goes (3.1: the access tier first).
+    pub first_placement: FirstPlacement,
     /// Migrations under way at most: demands come in bursts, and one that finds no place is lost until the next round.
     pub inflight_pages: usize,
 }
@@ -113,6 +116,10 @@ pub(super) const HELP: &[(&str, &str)] = &[
         "exchange_scan",
         "Pages that an exchange looks at for a partner (4.1).",
     ),
+    (
+        "first_placement",
+        "Where new memory goes: to any fast node before a slow one, or as the kernel has it (3.1).",
+    ),
     ("inflight_pages", "Migrations under way at most."),
 ];
 
@@ -128,6 +135,7 @@ impl Default for Params {
             reserved_huge: 4,
             reserved_huge_low: 3,
             exchange_scan: 16,
+            first_placement: FirstPlacement::FastFirst,
             inflight_pages: 32_768,
         }
     }
@@ -164,6 +172,12 @@ impl Params {
                 1..=1 << 20,
             )?,
             exchange_scan: settings.number("exchange_scan", d.exchange_scan, 1..=1 << 20)?,
+            first_placement: settings.value(
+                "first_placement",
+                (d.first_placement, "fast-first"),
+                FirstPlacement::NAMES,
+                |text| text.parse().ok(),
+            )?,
             inflight_pages: settings.number("inflight_pages", d.inflight_pages, 1..=1 << 20)?,
         })
     }

@@ -60,7 +60,6 @@ use interval::Stage;
 use orders::Orders;
 use overhead::Overhead;
 use params::Copying;
-use params::FirstPlacement;
 pub use params::Params;
 use profile::Captured;
 use profile::Profile;
@@ -254,11 +253,7 @@ impl Policy for Mtm {
             sample_period: self.params.pebs.then_some(self.params.sample_period),
             copy_threads: Some(self.params.copy_threads),
             copies_wait: self.params.migration == Copying::Sync,
-            starts_slow: match self.params.first_placement {
-                FirstPlacement::AsIs => None,
-                FirstPlacement::FirstTouch => Some(false),
-                FirstPlacement::SlowLocal => Some(true),
-            },
+            first_placement: self.params.first_placement,
             ..MachineOptions::default()
         }
     }

@@ -3,6 +3,7 @@
 
 use terrace_core::Nanos;
 
+use crate::FirstPlacement;
 use crate::settings::SettingError;
 use crate::settings::Settings;
 
@@ -25,17 +26,6 @@ pub enum Copying {
     Adaptive,
     /// While the page is inaccessible.
     Sync,
-}
-
-/// Where pages are before they are migrated (9.1, table 4). The machine's; the policy does not look at it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FirstPlacement {
-    /// As the program and the system have it.
-    AsIs,
-    /// In the fastest memory that is free.
-    FirstTouch,
-    /// In the slow memory that is nearest.
-    SlowLocal,
 }
 
 /// Everything that can be set.
@@ -213,8 +203,8 @@ impl Params {
             first_placement: settings.value(
                 "first_placement",
                 (d.first_placement, "as-is"),
-                "as-is, first-touch or slow-local",
-                FirstPlacement::named,
+                FirstPlacement::NAMES,
+                |text| text.parse().ok(),
             )?,
             inflight_pages: settings.number("inflight_pages", d.inflight_pages, 1..=1 << 20)?,
         })
@@ -235,17 +225,6 @@ impl Copying {
         match text {
             "adaptive" => Some(Self::Adaptive),
             "sync" => Some(Self::Sync),
-            _ => None,
-        }
-    }
-}
-
-impl FirstPlacement {
-    fn named(text: &str) -> Option<Self> {
-        match text {
-            "as-is" => Some(Self::AsIs),
-            "first-touch" => Some(Self::FirstTouch),
-            "slow-local" => Some(Self::SlowLocal),
             _ => None,
         }
     }

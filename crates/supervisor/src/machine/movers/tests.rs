@@ -45,7 +45,7 @@ fn agent() -> (Channel, AgentLink) {
 
 fn movers() -> (Channel, Movers, Engine) {
     let (peer, link) = agent();
-    let mut movers = Movers::new(OrdinaryMover::start().expect("a mover"));
+    let mut movers = Movers::new(MovePagesMover::start().expect("a mover"));
     movers.links.insert(link.pid(), link);
     let tiers = Tiers::new(Vec::new());
     let mut settings = terrace_policy::Settings::new("none", BTreeMap::new());
@@ -79,7 +79,7 @@ fn an_order_is_ended_by_whom_it_was_given_to() {
         outcome: Outcome::Done,
         inaccessible: Nanos(5),
     };
-    for from in [Reporter::Agent(other), Reporter::Ordinary] {
+    for from in [Reporter::Agent(other), Reporter::MovePages] {
         for seq in [1, 2] {
             assert_eq!(movers.ended(now, from, end(seq), room, &mut engine), None);
         }
@@ -140,7 +140,7 @@ fn pages_change_places_in_one_process_with_an_agent_and_nowhere_else() {
     for seq in [4, 3, 2] {
         let end = movers.refused().expect("nobody could take it on");
         assert_eq!((end.seq, end.outcome), (seq, Outcome::Busy));
-        let ended = movers.ended(Nanos::ZERO, Reporter::Ordinary, end, room, &mut engine);
+        let ended = movers.ended(Nanos::ZERO, Reporter::MovePages, end, room, &mut engine);
         assert_eq!(ended, None);
     }
     assert_eq!((movers.in_flight(), engine.stats().refused_busy), (1, 3));

@@ -19,7 +19,7 @@ const LINES: f64 = 64.0;
 
 /// Of one program's visits, what concerns one unit.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct UnitTruth {
+pub(crate) struct UnitRates {
     /// Share of the visits that read it.
     pub(crate) read: f64,
     /// Share of the visits that write it.
@@ -32,7 +32,7 @@ pub(crate) struct UnitTruth {
     pub(crate) backs: f64,
 }
 
-impl UnitTruth {
+impl UnitRates {
     /// `lines` of each visit, of which `miss` go to memory.
     fn of(read: f64, write: f64, lines: f64, miss: f64) -> Self {
         let (miss_read, miss_write) = (read * lines * miss, write * lines * miss);
@@ -95,7 +95,7 @@ enum Map {
 
 /// One program in one phase.
 #[derive(Debug, Clone)]
-pub(crate) struct ProgramTruth {
+pub(crate) struct ProgramRates {
     map: Map,
     /// Lines a visit touches.
     pub(crate) lines: f64,
@@ -108,8 +108,8 @@ pub(crate) struct ProgramTruth {
 
 /// All programs.
 #[derive(Debug, Clone)]
-pub(crate) struct Truth {
-    pub(crate) programs: Vec<ProgramTruth>,
+pub(crate) struct AccessRates {
+    pub(crate) programs: Vec<ProgramRates>,
 }
 
 /// Whether the lines of a visit follow one another.
@@ -147,7 +147,7 @@ impl Classes {
     }
 }
 
-impl Truth {
+impl AccessRates {
     /// For these phases; `rates` are the programs' visits a ns, as far as known: programs share the
     /// cache by them.
     #[expect(clippy::cast_precision_loss, reason = "cache lines, below 2^53")]
@@ -160,10 +160,10 @@ impl Truth {
         rates: &[f64],
     ) -> Self {
         let programs = setup.workload.programs.iter();
-        let mut all: Vec<(ProgramTruth, Option<Base>)> = programs
+        let mut all: Vec<(ProgramRates, Option<Base>)> = programs
             .zip(phases)
             .map(|(program, &phase)| {
-                ProgramTruth::without_cache(program, &program.phases[phase], setup)
+                ProgramRates::without_cache(program, &program.phases[phase], setup)
             })
             .collect();
         let times: Vec<f64> = (0..hardware.views.len())
@@ -200,7 +200,7 @@ struct Base {
     lines: Option<Vec<f32>>,
 }
 
-impl ProgramTruth {
+impl ProgramRates {
     fn without_cache(program: &Program, phase: &Phase, setup: &Setup) -> (Self, Option<Base>) {
         let mean = phase.mean_lines();
         let streamed: f64 = phase
@@ -338,7 +338,7 @@ impl ProgramTruth {
 
     /// What concerns a unit.
     #[inline]
-    pub(crate) fn unit(&self, space: &Space, unit: u32) -> UnitTruth {
+    pub(crate) fn unit(&self, space: &Space, unit: u32) -> UnitRates {
         match &self.map {
             Map::Dense {
                 first,
@@ -349,16 +349,16 @@ impl ProgramTruth {
             } => {
                 let at = (unit - first) as usize;
                 let missed = f64::from(miss[at]) / lines;
-                UnitTruth::of(f64::from(read[at]), f64::from(write[at]), *lines, missed)
+                UnitRates::of(f64::from(read[at]), f64::from(write[at]), *lines, missed)
             }
             Map::Flat(pieces) => {
                 let (base, pages) = space.base_pages(unit);
                 let end = base + pages;
-                let mut sum = UnitTruth::default();
+                let mut sum = UnitRates::default();
                 let mut at = pieces.partition_point(|piece| piece.pages.end <= base);
                 while let Some(piece) = pieces.get(at).filter(|p| p.pages.start < end) {
                     let overlap = piece.pages.end.min(end) - piece.pages.start.max(base);
-                    let each = UnitTruth::of(piece.read, piece.write, piece.lines, piece.miss);
+                    let each = UnitRates::of(piece.read, piece.write, piece.lines, piece.miss);
                     sum.add(each.times(f64::from(overlap)));
                     at += 1;
                 }
@@ -367,7 +367,7 @@ impl ProgramTruth {
         }
     }
 
-    /// Share of the visits to a unit, reading and writing; cheaper than [`ProgramTruth::unit`].
+    /// Share of the visits to a unit, reading and writing; cheaper than [`ProgramRates::unit`].
     #[inline]
     pub(crate) fn visits(&self, space: &Space, unit: u32) -> (f64, f64) {
         match &self.map {
@@ -401,7 +401,7 @@ impl ProgramTruth {
         }
     }
 
-    /// The unit behind the last one for which [`ProgramTruth::unit`] gives the same as for this.
+    /// The unit behind the last one for which [`ProgramRates::unit`] gives the same as for this.
     pub(crate) fn alike_until(&self, space: &Space, unit: u32) -> u32 {
         let Map::Flat(pieces) = &self.map else {
             return unit + 1;

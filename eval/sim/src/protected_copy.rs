@@ -58,7 +58,7 @@ struct Job {
 
 /// The worker.
 #[derive(Debug)]
-pub(crate) struct Protected {
+pub(crate) struct ProtectedCopy {
     pub(crate) copying: Copying,
     queue: VecDeque<Order>,
     job: Option<Job>,
@@ -67,7 +67,7 @@ pub(crate) struct Protected {
     pub(crate) until: u64,
 }
 
-impl Protected {
+impl ProtectedCopy {
     pub(crate) const fn new(copying: Copying) -> Self {
         Self {
             copying,
@@ -156,7 +156,12 @@ impl World {
 
     /// Protects and copies the next page; gives how long that takes.
     #[expect(clippy::cast_precision_loss, reason = "pages of an order")]
-    fn begin_protected(&mut self, worker: &mut Protected, at: u64, clock: &mut dyn Clock) -> f64 {
+    fn begin_protected(
+        &mut self,
+        worker: &mut ProtectedCopy,
+        at: u64,
+        clock: &mut dyn Clock,
+    ) -> f64 {
         let Some(order) = worker.queue.pop_front() else {
             return 0.0;
         };
@@ -215,7 +220,7 @@ impl World {
     /// The copy, or the putting in place, is done; gives how long what follows takes.
     fn proceed_protected(
         &mut self,
-        worker: &mut Protected,
+        worker: &mut ProtectedCopy,
         mut job: Job,
         at: u64,
         clock: &mut dyn Clock,

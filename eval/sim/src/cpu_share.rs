@@ -11,7 +11,7 @@ use crate::world::World;
 
 /// Work beside the programs.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Beside {
+pub(crate) struct CpuShare {
     /// `totals.workers` at the last step.
     workers_before: f64,
     /// What the supervisor has not done yet, ns.
@@ -22,7 +22,7 @@ impl World {
     /// Work for the supervisor, ns; none where a system decides in the kernel.
     pub(crate) fn supervise(&mut self, ns: f64) {
         if self.movement.supervised {
-            self.beside.backlog += ns;
+            self.cpu_share.backlog += ns;
             self.totals.supervisor += ns;
         }
     }
@@ -31,10 +31,10 @@ impl World {
     /// busy as they were in the last `span` ns. Work beside the programs is spread over the sockets.
     pub(crate) fn processor_share(&mut self, span: f64) -> Vec<f64> {
         let span = span.max(1.0);
-        let beside = &mut self.beside;
-        let workers = (self.totals.workers - beside.workers_before) / span;
-        beside.workers_before = self.totals.workers;
-        let supervisor = (beside.backlog / span).min(1.0);
+        let share = &mut self.cpu_share;
+        let workers = (self.totals.workers - share.workers_before) / span;
+        share.workers_before = self.totals.workers;
+        let supervisor = (share.backlog / span).min(1.0);
         #[expect(clippy::cast_precision_loss, reason = "a handful of sockets")]
         let sockets = self.hardware.cpus.len() as f64;
         let busy = (workers + supervisor) / sockets;
@@ -48,7 +48,7 @@ impl World {
             .collect();
         let mean = shares.iter().sum::<f64>() / sockets;
         // Rounding may leave less than nothing, which would be time that nobody has.
-        self.beside.backlog = (self.beside.backlog - supervisor * span * mean).max(0.0);
+        self.cpu_share.backlog = (self.cpu_share.backlog - supervisor * span * mean).max(0.0);
         shares
     }
 }

@@ -74,7 +74,7 @@ pub struct Done {
 
 /// The mover. Dropping it ends the thread after the batch at hand.
 #[derive(Debug)]
-pub struct OrdinaryMover {
+pub struct MovePagesMover {
     orders: Option<mpsc::Sender<Vec<Order>>>,
     queued: Vec<Order>,
     done: mpsc::Receiver<Done>,
@@ -82,7 +82,7 @@ pub struct OrdinaryMover {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-impl OrdinaryMover {
+impl MovePagesMover {
     /// Starts the thread.
     ///
     /// # Errors
@@ -138,7 +138,7 @@ impl OrdinaryMover {
     }
 }
 
-impl Drop for OrdinaryMover {
+impl Drop for MovePagesMover {
     fn drop(&mut self) {
         self.orders = None;
         if let Some(thread) = self.thread.take() {
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn a_range_of_base_pages_is_one_order() {
-        let mut mover = OrdinaryMover::start().expect("a thread");
+        let mut mover = MovePagesMover::start().expect("a thread");
         let memory = vec![3_u8; 4 << 20];
         let start = (memory.as_ptr().addr() as u64).next_multiple_of(2 << 20);
         let page = PageRef {
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn every_order_ends_once_with_its_own_outcome() {
-        let mut mover = OrdinaryMover::start().expect("a thread");
+        let mut mover = MovePagesMover::start().expect("a thread");
         let here = vec![7_u8; 3 * 4096];
         let first = (here.as_ptr().addr() as u64).next_multiple_of(4096);
         let pid = Pid(std::process::id());

@@ -31,7 +31,7 @@ const PARTS: u32 = 8;
 
 /// How it is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct BesideCopy {
+pub(crate) struct ThreadedCopy {
     /// Threads for one page.
     pub(crate) threads: u32,
     /// The program goes on until it writes; else it waits from the beginning.
@@ -61,14 +61,14 @@ struct Job {
 /// The worker.
 #[derive(Debug)]
 pub(crate) struct Copier {
-    copying: BesideCopy,
+    copying: ThreadedCopy,
     queue: VecDeque<Order>,
     job: Option<Job>,
     pub(crate) next: u64,
 }
 
 impl Copier {
-    pub(crate) const fn new(copying: BesideCopy) -> Self {
+    pub(crate) const fn new(copying: ThreadedCopy) -> Self {
         Self {
             copying,
             queue: VecDeque::new(),
@@ -80,17 +80,17 @@ impl Copier {
 
 impl World {
     /// Takes an order from the policy.
-    pub(crate) fn order_beside(&mut self, now: u64, page: PageRef, migration: Migration) {
+    pub(crate) fn order_threaded(&mut self, now: u64, page: PageRef, migration: Migration) {
         let unit = unit_of(self, page);
         let to = node_of(self, migration.target());
         let exchange = matches!(migration, Migration::Exchange { .. });
         let (Some(unit), Some(to)) = (unit, to) else {
-            self.end_beside(page, migration, None, now, (Verdict::Lost, None));
+            self.end_threaded(page, migration, None, now, (Verdict::Lost, None));
             return;
         };
         let from = self.node(unit);
         if self.has(unit, bits::ORDERED) || from == to || exchange {
-            self.end_beside(page, migration, Some(from), now, (Verdict::Busy, None));
+            self.end_threaded(page, migration, Some(from), now, (Verdict::Busy, None));
             return;
         }
         self.set(unit, bits::ORDERED);
@@ -107,7 +107,7 @@ impl World {
         }
     }
 
-    fn end_beside(
+    fn end_threaded(
         &mut self,
         page: PageRef,
         migration: Migration,
@@ -128,15 +128,15 @@ impl World {
     }
 
     /// Lets the worker go on if its time has come.
-    pub(crate) fn beside_step(&mut self, clock: &mut dyn Clock) {
+    pub(crate) fn threaded_step(&mut self, clock: &mut dyn Clock) {
         let Some(mut worker) = self.copier.take() else {
             return;
         };
         while worker.next <= self.now {
             let at = worker.next;
             let took = match worker.job.take() {
-                None => self.begin_beside(&mut worker, at, clock),
-                Some(job) => self.proceed_beside(&mut worker, job, at, clock),
+                None => self.begin_threaded(&mut worker, at, clock),
+                Some(job) => self.proceed_threaded(&mut worker, job, at, clock),
             };
             worker.next = match (&worker.job, worker.queue.is_empty()) {
                 (None, true) => u64::MAX,
@@ -147,7 +147,7 @@ impl World {
     }
 
     /// The copy of an order's page by all threads, ns.
-    fn beside_ns(&self, copying: BesideCopy, order: &Order, to: usize) -> f64 {
+    fn threaded_ns(&self, copying: ThreadedCopy, order: &Order, to: usize) -> f64 {
         let bytes = self.space.bytes(order.unit);
         let busy = [self.busy[order.from], self.busy[to]];
         let threads = f64::from(copying.threads);
@@ -155,7 +155,7 @@ impl World {
     }
 
     /// More copying from now on, by all threads.
-    fn load_beside(&mut self, copying: BesideCopy, job: &mut Job, at: u64, copy: f64) {
+    fn load_threaded(&mut self, copying: ThreadedCopy, job: &mut Job, at: u64, copy: f64) {
         let bytes = self.space.bytes(job.order.unit);
         let load = self.copy_load(bytes, copy.max(1.0), job.order.from, job.to);
         for (node, share) in load {
@@ -165,7 +165,7 @@ impl World {
         self.totals.workers += copy * f64::from(copying.threads);
     }
 
-    fn begin_beside(&mut self, worker: &mut Copier, at: u64, clock: &mut dyn Clock) -> f64 {
+    fn begin_threaded(&mut self, worker: &mut Copier, at: u64, clock: &mut dyn Clock) -> f64 {
         let Some(order) = worker.queue.pop_front() else {
             return 0.0;
         };
@@ -176,7 +176,7 @@ impl World {
         {
             self.clear(order.unit, bits::ORDERED);
             let (page, migration) = (order.page, order.migration);
-            self.end_beside(
+            self.end_threaded(
                 page,
                 migration,
                 Some(order.from),
@@ -194,26 +194,26 @@ impl World {
         };
         let program = self.program(order.unit);
         if !worker.copying.adaptive {
-            let wait = self.wait_beside(worker.copying, &mut job, at, true, clock);
+            let wait = self.wait_threaded(worker.copying, &mut job, at, true, clock);
             worker.job = Some(job);
             return wait;
         }
-        // Protected: processors are told once.
+        // ProtectedCopy: processors are told once.
         let shootdown = self.shootdown_ns(program, By::Worker);
         self.charge_shootdowns(program, By::Worker, Charge::Migration, 1.0);
         self.totals.workers += shootdown;
         self.set(order.unit, bits::COPYING);
-        let copy = self.beside_ns(worker.copying, &order, to);
-        self.load_beside(worker.copying, &mut job, at, copy);
+        let copy = self.threaded_ns(worker.copying, &order, to);
+        self.load_threaded(worker.copying, &mut job, at, copy);
         job.left = Some(PARTS);
         worker.job = Some(job);
         shootdown + copy / f64::from(PARTS)
     }
 
     /// From here on whoever touches the page waits: for the copy, where one is needed, and the new mapping.
-    fn wait_beside(
+    fn wait_threaded(
         &mut self,
-        copying: BesideCopy,
+        copying: ThreadedCopy,
         job: &mut Job,
         at: u64,
         copies: bool,
@@ -225,8 +225,8 @@ impl World {
         let mut wait = self.costs.migrate_fixed_ns + shootdown;
         self.totals.workers += wait;
         if copies {
-            let copy = self.beside_ns(copying, &job.order, job.to);
-            self.load_beside(copying, job, at, copy);
+            let copy = self.threaded_ns(copying, &job.order, job.to);
+            self.load_threaded(copying, job, at, copy);
             wait += copy;
         }
         self.clear(unit, bits::COPYING | bits::DIRTIED);
@@ -236,7 +236,7 @@ impl World {
         wait
     }
 
-    fn proceed_beside(
+    fn proceed_threaded(
         &mut self,
         worker: &mut Copier,
         mut job: Job,
@@ -244,10 +244,10 @@ impl World {
         clock: &mut dyn Clock,
     ) -> f64 {
         let Some(left) = job.left else {
-            self.arrive_beside(&job, at);
+            self.arrive_threaded(&job, at);
             return 0.0;
         };
-        let copy = self.beside_ns(worker.copying, &job.order, job.to);
+        let copy = self.threaded_ns(worker.copying, &job.order, job.to);
         let part = copy / f64::from(PARTS);
         let written = clock.written(self, job.order.unit, part);
         if written {
@@ -265,12 +265,12 @@ impl World {
         for (node, share) in std::mem::take(&mut job.load) {
             self.copying.change(at, node, -share);
         }
-        let wait = self.wait_beside(worker.copying, &mut job, at, written, clock);
+        let wait = self.wait_threaded(worker.copying, &mut job, at, written, clock);
         worker.job = Some(job);
         wait
     }
 
-    fn arrive_beside(&mut self, job: &Job, at: u64) {
+    fn arrive_threaded(&mut self, job: &Job, at: u64) {
         for (node, share) in &job.load {
             self.copying.change(at, *node, -share);
         }
@@ -282,6 +282,6 @@ impl World {
         self.totals.migrated[job.to] += bytes;
         self.place(order.unit, job.to);
         let end = (Verdict::Moved { shadow: false }, Some(job.waits));
-        self.end_beside(order.page, order.migration, Some(order.from), at, end);
+        self.end_threaded(order.page, order.migration, Some(order.from), at, end);
     }
 }

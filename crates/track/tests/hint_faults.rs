@@ -42,7 +42,8 @@ use terrace_track::Tracker;
 
 const HUGE: usize = 2 << 20;
 const PAGE: usize = 4096;
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The kernel looks at a mapping in which nobody faulted lately only once in several of its passes.
+const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Memory of known place and page size, touched by threads and never freed.
 struct Region {

@@ -159,6 +159,7 @@ impl Chrono {
         self.actions.push_back(Action::Migrate {
             page,
             migration,
+            mechanism: None,
             reason,
         });
     }

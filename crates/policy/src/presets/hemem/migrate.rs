@@ -116,6 +116,7 @@ impl Hemem {
         self.actions.push_back(Action::Migrate {
             page: self.table.page(unit),
             migration,
+            mechanism: None,
             reason,
         });
     }

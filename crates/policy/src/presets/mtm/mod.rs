@@ -332,6 +332,7 @@ impl Policy for Mtm {
         Some(Action::Migrate {
             page,
             migration,
+            mechanism: None,
             reason,
         })
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Developer tasks. `cargo run -p xtask -- check-deps` fails on a dependency that points the wrong
-//! way ([`edges`]), on a preset's name outside of its folder ([`names`]), and on documents that say otherwise
-//! ([`documents`]); `write-docs` writes what of them is generated.
+//! way ([`edges`]), on a preset's name outside of its folder ([`names`]) and on one that is not in the list of presets
+//! ([`listed`]), and on documents that say otherwise ([`documents`]); `write-docs` writes what of them is generated.
 
 mod documents;
 mod edges;
+mod listed;
 mod names;
 mod sources;
 
@@ -43,6 +44,7 @@ fn check() -> anyhow::Result<()> {
     let found = [
         ("dependencies point the wrong way", edges::wrong(&metadata)?),
         ("go through PRESETS instead", names::wrong(root)?),
+        ("PRESETS is the list of presets", listed::wrong(root)?),
         ("the documents say otherwise", documents::wrong(root)?),
     ];
     for (what, wrong) in found {

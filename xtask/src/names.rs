@@ -14,7 +14,7 @@ use proc_macro2::TokenTree;
 
 use crate::sources;
 
-const PRESETS: &str = "crates/policy/src/presets";
+pub(crate) const PRESETS: &str = "crates/policy/src/presets";
 /// An English word as well, in no message a preset's name.
 const NOT_LOOKED_FOR: &str = "none";
 /// Files whose names are not the presets', though they are spelt alike: papers, and systems of papers
@@ -33,10 +33,7 @@ pub(crate) fn wrong(root: &Path) -> anyhow::Result<Vec<String>> {
         {
             continue;
         }
-        let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-        let tokens: TokenStream = text
-            .parse()
-            .map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?;
+        let tokens = sources::tokens(&file)?;
         for (name, literal) in named(tokens, &names) {
             wrong.push(format!("{} names preset {name}: {literal}", path.display()));
         }
@@ -47,13 +44,7 @@ pub(crate) fn wrong(root: &Path) -> anyhow::Result<Vec<String>> {
 /// The presets' names, as each says it in its own source.
 fn presets(root: &Path) -> anyhow::Result<Vec<String>> {
     let mut names = Vec::new();
-    for entry in fs::read_dir(root.join(PRESETS)).context(PRESETS)? {
-        let path = entry?.path();
-        let source = if path.is_dir() {
-            path.join("mod.rs")
-        } else {
-            path
-        };
+    for source in sources::below(&root.join(PRESETS))? {
         let text = fs::read_to_string(&source).with_context(|| source.display().to_string())?;
         let Some((_, value)) = text.split_once(": Preset = Preset {") else {
             continue;
@@ -67,15 +58,33 @@ fn presets(root: &Path) -> anyhow::Result<Vec<String>> {
 }
 
 /// Whether a file has tests only.
-fn is_test(path: &Path) -> bool {
+pub(crate) fn is_test(path: &Path) -> bool {
     let folder = |name: &str| path.iter().any(|part| part == name);
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     folder("tests") || folder("benches") || stem == "tests" || stem.ends_with("_tests")
 }
 
-/// String literals with a name in them as a word, outside of documentation and of what is compiled for
-/// tests only: the name and the literal.
+/// String literals with a name in them as a word: the name and the literal.
 fn named(tokens: TokenStream, names: &[String]) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for token in code(tokens) {
+        let TokenTree::Literal(literal) = token else {
+            continue;
+        };
+        let literal = literal.to_string();
+        let word = |c: char| !(c.is_alphanumeric() || c == '_' || c == '-');
+        let name = names
+            .iter()
+            .find(|name| literal.contains('"') && literal.split(word).any(|part| part == *name));
+        if let Some(name) = name {
+            found.push((name.clone(), literal));
+        }
+    }
+    found
+}
+
+/// All tokens in their order, without delimiters, documentation and what is compiled for tests only.
+pub(crate) fn code(tokens: TokenStream) -> Vec<TokenTree> {
     let mut found = Vec::new();
     let mut tokens = tokens.into_iter().peekable();
     while let Some(token) = tokens.next() {
@@ -95,18 +104,8 @@ fn named(tokens: TokenStream, names: &[String]) -> Vec<(String, String)> {
                     tokens.next();
                 }
             }
-            TokenTree::Group(group) => found.extend(named(group.stream(), names)),
-            TokenTree::Literal(literal) => {
-                let literal = literal.to_string();
-                let word = |c: char| !(c.is_alphanumeric() || c == '_' || c == '-');
-                let name = names.iter().find(|name| {
-                    literal.contains('"') && literal.split(word).any(|part| part == *name)
-                });
-                if let Some(name) = name {
-                    found.push((name.clone(), literal));
-                }
-            }
-            TokenTree::Ident(_) | TokenTree::Punct(_) => {}
+            TokenTree::Group(group) => found.extend(code(group.stream())),
+            other => found.push(other),
         }
     }
     found
@@ -155,7 +154,7 @@ mod tests {
     #[test]
     fn the_presets_are_found_and_nobody_names_them() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        assert!(presets(&root).expect("read").len() >= 3);
+        assert!(presets(&root).expect("read").len() >= 10);
         assert_eq!(wrong(&root).expect("read"), [""; 0]);
     }
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::path::PathBuf;
 
 use anyhow::Context;
+use proc_macro2::TokenStream;
 
 /// All of them, in order.
 pub(crate) fn all(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
@@ -15,6 +16,21 @@ pub(crate) fn all(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     }
     files.sort();
     Ok(files)
+}
+
+/// Those of a folder, in order.
+pub(crate) fn below(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    rust_files(folder, &mut files)?;
+    files.sort();
+    Ok(files)
+}
+
+/// A file's text as Rust reads it.
+pub(crate) fn tokens(file: &Path) -> anyhow::Result<TokenStream> {
+    let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    let tokens = text.parse();
+    tokens.map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))
 }
 
 fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {

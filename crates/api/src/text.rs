@@ -171,7 +171,11 @@ fn line(figure: &Figure, value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use terrace_policy::Engine;
+    use terrace_policy::Event;
+    use terrace_policy::Mechanism;
+    use terrace_policy::Migration;
     use terrace_policy::Stats;
+    use terrace_policy::Verdict;
 
     use super::*;
 
@@ -197,7 +201,22 @@ mod tests {
         let policy = terrace_policy::by_name("none", &tiers).expect("known");
         let mut engine = Engine::new(policy);
         for us in [7, 30, 40, 2_000] {
-            engine.inaccessible(Nanos(us * 1000));
+            let page = terrace_core::PageRef {
+                pid: terrace_core::Pid(1),
+                addr: terrace_core::Addr(0),
+                size: terrace_core::PageSize::Base4K,
+            };
+            let to = terrace_core::NodeId(1);
+            let ended = Event::Ended {
+                page,
+                migration: Migration::Demote { to },
+                from: None,
+                verdict: Verdict::Moved { shadow: false },
+                mechanism: Mechanism::Transaction,
+                took: Nanos(us * 2000),
+                inaccessible: Nanos(us * 1000),
+            };
+            engine.observe(Nanos::ZERO, &ended);
         }
         let text = status(engine.stats()).to_text();
         assert!(

@@ -14,15 +14,37 @@ use terrace_api::ProcessStatus;
 use terrace_api::SCHEMA_VERSION;
 use terrace_api::Status;
 use terrace_api::TrackerStatus;
+use terrace_core::Addr;
 use terrace_core::Nanos;
+use terrace_core::NodeId;
+use terrace_core::PageRef;
+use terrace_core::PageSize;
+use terrace_core::Pid;
 use terrace_policy::Engine;
+use terrace_policy::Event;
+use terrace_policy::Mechanism;
+use terrace_policy::Migration;
 use terrace_policy::Stats;
+use terrace_policy::Verdict;
 
 fn status() -> Status {
     let tiers = terrace_core::Tiers::default();
     let policy = terrace_policy::by_name("none", &tiers).expect("known");
     let mut engine = Engine::new(policy);
-    engine.inaccessible(Nanos(7_000));
+    let moved = Event::Ended {
+        page: PageRef {
+            pid: Pid(8),
+            addr: Addr(4096),
+            size: PageSize::Base4K,
+        },
+        migration: Migration::Demote { to: NodeId(1) },
+        from: None,
+        verdict: Verdict::Moved { shadow: false },
+        mechanism: Mechanism::Transaction,
+        took: Nanos(9_000),
+        inaccessible: Nanos(7_000),
+    };
+    engine.observe(Nanos::ZERO, &moved);
     engine.stats_mut().migration_written_bytes.insert(1, 4096);
     engine.stats_mut().set_writes(Some(1000));
     Status {

@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every policy there is can be listed, is in the help, and can be simulated by its name.
+//! Every preset there is appears everywhere: in lists with its parameters, in help and manual pages, in the simulator, in
+//! claims, in comparisons and their charts. The lab's own list is tested beside it
+//! (`every_preset_is_a_system_with_a_look`). Code cannot tell a preset from another, as none is named outside its folder
+//! (`xtask/src/names.rs`): where all are that exist, a new one will be.
+
+use std::fmt::Write;
+use std::fs;
 
 use assert_cmd::Command;
+use serde_json::json;
 use terrace_policy::PRESETS;
+use terrace_policy::preset::Colour;
 
 const MACHINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/cxl-2tier.toml");
 
@@ -24,7 +32,11 @@ fn all_are_listed_with_their_parameters() {
         assert_eq!(one["name"], preset.name);
         let parameters = one["parameters"].as_array().expect("a list");
         assert_eq!(parameters.len(), preset.help.len());
-        for parameter in parameters {
+        for (parameter, (name, help)) in parameters.iter().zip(preset.help) {
+            assert_eq!(
+                (&parameter["name"], &parameter["help"]),
+                (&json!(name), &json!(help))
+            );
             for part in ["name", "default", "range", "help"] {
                 let text = parameter[part].as_str().expect("text");
                 assert!(!text.is_empty(), "{}: {parameter}", preset.name);
@@ -39,20 +51,21 @@ fn all_are_listed_with_their_parameters() {
     }
 }
 
-/// A preset is added by its folder and its line in `PRESETS`; nobody else lists them.
 #[test]
-fn all_are_in_the_help() {
-    for command in [
-        &["run", "--help"][..],
-        &["attach", "--help"],
-        &["sim", "--help"],
-    ] {
-        let help = terrace(command);
-        let words = |c: char| !(c.is_alphanumeric() || c == '-');
-        for preset in PRESETS {
-            let offered = preset.in_user_space() || command[0] == "sim";
-            let found = help.split(words).any(|word| word == preset.name);
-            assert_eq!(found, offered, "{command:?} {}: {help}", preset.name);
+fn all_are_in_the_help_and_the_manual() {
+    let dir = tempfile::tempdir().expect("a folder");
+    terrace(&["man", dir.path().to_str().expect("a plain path")]);
+    for command in ["run", "attach", "sim"] {
+        let page = dir.path().join(format!("terrace-{command}.1"));
+        // `-` is escaped there.
+        let page = fs::read_to_string(page).expect("written").replace('\\', "");
+        for text in [terrace(&[command, "--help"]), page] {
+            let words = |c: char| !(c.is_alphanumeric() || c == '-');
+            for preset in PRESETS {
+                let offered = preset.in_user_space() || command == "sim";
+                let found = text.split(words).any(|word| word == preset.name);
+                assert_eq!(found, offered, "{command} {}: {text}", preset.name);
+            }
         }
     }
     let defaults = terrace(&["sim", "compare", "--help"]);
@@ -82,6 +95,89 @@ fn all_can_be_simulated() {
         let ran: serde_json::Value = serde_json::from_str(&json).expect("JSON");
         assert!(ran.is_object(), "{}: {json}", preset.name);
     }
+}
+
+/// Where none is named all are compared; each has its row and its colours in the page's charts.
+#[test]
+fn all_are_compared_and_drawn() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let out = dir.path().to_str().expect("a plain path");
+    terrace(&[
+        "sim",
+        "compare",
+        "--machines",
+        MACHINE,
+        "--fast-free",
+        "32MiB",
+        "--workloads",
+        "gups",
+        "--seconds",
+        "1",
+        "--out",
+        out,
+    ]);
+    let read = |name: &str| fs::read_to_string(dir.path().join(name)).expect("written");
+    let (page, csv) = (read("index.html"), read("results.csv"));
+    for preset in PRESETS {
+        let row = |line: &str| line.split(',').any(|cell| cell == preset.name);
+        assert!(csv.lines().any(row), "{}: {csv}", preset.name);
+        let Colour { light, dark } = preset.colour;
+        for part in [preset.name, light, dark] {
+            assert!(page.contains(part), "{}: no {part}", preset.name);
+        }
+    }
+}
+
+/// A file of claims with a run of each.
+#[test]
+fn all_are_systems_of_claims() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut claim = r#"
+id = "nomad/x"
+paper = "nomad"
+section = "1"
+says = "It is so."
+scaled = "Small."
+status = "held"
+why = "So it is."
+"#
+    .to_owned();
+    for (index, preset) in PRESETS.iter().enumerate() {
+        write!(
+            claim,
+            r#"
+[[run]]
+name = "r{index}"
+machine = "machines/m.toml"
+workload = "gups-uniform"
+sizes = {{ working_set = "64GiB" }}
+free = ["32GiB", "64GiB"]
+system = "{}"
+seconds = 1.0
+divide = 1024
+[[holds]]
+left = "r{index}.ops_per_s"
+relation = ">="
+right = 1
+"#,
+            preset.name
+        )
+        .expect("text");
+    }
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        fs::create_dir_all(path.parent().expect("not the root")).expect("made");
+        fs::write(path, text).expect("written");
+    };
+    let machine = fs::read_to_string(MACHINE).expect("there");
+    write("machines/m.toml", &machine);
+    write("claims/nomad/x.toml", &claim);
+    let claims = dir.path().join("claims");
+    let text = terrace(&["claims", claims.to_str().expect("a plain path")]);
+    assert!(
+        text.contains("1 claims: 1 held, 0 refuted, 0 open."),
+        "{text}"
+    );
 }
 
 #[test]

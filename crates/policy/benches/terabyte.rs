@@ -16,7 +16,6 @@ use criterion::criterion_main;
 use terrace_core::Nanos;
 use terrace_policy::Engine;
 use terrace_policy::Verdict;
-use terrace_policy::Way;
 
 /// Pages of 4 KiB in a terabyte.
 const TERABYTE: u64 = 1 << 28;
@@ -68,10 +67,8 @@ fn tick(c: &mut Criterion) {
                 spent += begun.elapsed();
                 lost.append(&mut bench.machine.orders);
                 for (page, migration) in lost.drain(..) {
-                    let way = Way::Ordinary;
-                    bench
-                        .engine
-                        .ended(bench.now, page, migration, None, Verdict::Busy, way);
+                    let event = common::ended(page, migration, Verdict::Busy);
+                    bench.engine.observe(bench.now, &event);
                 }
             }
             spent

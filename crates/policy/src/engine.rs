@@ -13,19 +13,31 @@ use crate::Policy;
 use crate::distribution::Recorder;
 use crate::event::Action;
 use crate::event::Event;
+use crate::event::Mechanism;
 use crate::event::Migration;
 use crate::event::Reason;
 use crate::event::Refusal;
 use crate::event::ScanScope;
-use crate::event::Verdict;
 use crate::stats::Stats;
 
 /// What carries out a policy's actions. Orders are queued, not awaited: their ends come back as
 /// events. What a machine does not do it refuses, and the policy sees that ([`Event::Refused`]); of itself a
-/// machine serves migrations only.
+/// machine serves migrations only, by a mechanism of its own.
 pub trait Machine {
-    /// Starts a migration; its end comes back by [`Engine::ended`], exactly once.
-    fn migrate(&mut self, now: Nanos, page: PageRef, migration: Migration, reason: Reason);
+    /// Starts a migration, by the mechanism that is stated or by its own; its end comes back as [`Event::Ended`],
+    /// exactly once.
+    ///
+    /// # Errors
+    ///
+    /// Where the mechanism that is stated is not served.
+    fn migrate(
+        &mut self,
+        now: Nanos,
+        page: PageRef,
+        migration: Migration,
+        mechanism: Option<Mechanism>,
+        reason: Reason,
+    ) -> Served;
     /// Gives back shadow pages.
     fn reclaim_shadows(&mut self, _now: Nanos, _bytes: u64, _reason: Reason) -> Served {
         Err(Refusal::Unserved)
@@ -63,15 +75,6 @@ pub trait Machine {
 /// Whether a machine does what it is asked for.
 pub type Served = Result<(), Refusal>;
 
-/// How a migration was carried out, for the statistics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// By a transaction (Nomad 3.1): the page stayed accessible during the copy.
-    Transaction,
-    /// By the kernel's ordinary migration.
-    Ordinary,
-}
-
 /// A policy at work.
 #[derive(Debug)]
 pub struct Engine {
@@ -108,11 +111,6 @@ impl Engine {
         }
     }
 
-    /// Notes how long a page was inaccessible.
-    pub fn inaccessible(&mut self, span: Nanos) {
-        self.inaccessible.record(span);
-    }
-
     /// The counters, for those who count something the engine does not see.
     pub const fn stats_mut(&mut self) -> &mut Stats {
         &mut self.stats
@@ -146,6 +144,21 @@ impl Engine {
                 }
             }
             Event::ShadowLost { .. } => self.stats.shadows_written += 1,
+            Event::Ended {
+                page,
+                migration,
+                from,
+                verdict,
+                mechanism,
+                inaccessible,
+                ..
+            } => {
+                let stats = &mut self.stats;
+                stats.count(page.size, *migration, *from, *verdict, *mechanism);
+                if *inaccessible > Nanos::ZERO {
+                    self.inaccessible.record(*inaccessible);
+                }
+            }
             _ => {}
         }
         self.policy.observe(now, event);
@@ -157,28 +170,6 @@ impl Engine {
         if !self.paused {
             self.policy.accessed(now, reading);
         }
-    }
-
-    /// A migration ended; `from` is where the page was, where the mover says it.
-    pub fn ended(
-        &mut self,
-        now: Nanos,
-        page: PageRef,
-        migration: Migration,
-        from: Option<NodeId>,
-        verdict: Verdict,
-        way: Way,
-    ) {
-        self.stats.count(page.size, migration, from, verdict, way);
-        self.policy.observe(
-            now,
-            &Event::Ended {
-                page,
-                migration,
-                from,
-                verdict,
-            },
-        );
     }
 
     /// Lets the policy act where its time has come; gives the time to come back at the latest.
@@ -208,10 +199,11 @@ impl Engine {
             Action::Migrate {
                 page,
                 migration,
+                mechanism,
                 reason,
             } => {
+                machine.migrate(now, page, migration, mechanism, reason)?;
                 self.stats.ordered += 1;
-                machine.migrate(now, page, migration, reason);
                 Ok(())
             }
             Action::ReclaimShadows { bytes, reason } => {

@@ -71,6 +71,12 @@ pub enum Event {
         from: Option<NodeId>,
         /// How it went.
         verdict: Verdict,
+        /// How it was done, or tried last.
+        mechanism: Mechanism,
+        /// From the order to its end, what it waited for included.
+        took: Nanos,
+        /// How long the page could not be accessed; 0 where it did not move, or the mover does not say.
+        inaccessible: Nanos,
     },
     /// The program wrote to a page with a shadow; the shadow is gone.
     ShadowLost {
@@ -133,8 +139,8 @@ pub enum Event {
         /// Time of one read.
         read: Nanos,
     },
-    /// The machine did not do what was asked for: this action of the policy, as it was. A migration is not
-    /// refused but ends ([`Event::Ended`]).
+    /// The machine did not do what was asked for: this action of the policy, as it was. A migration is refused only
+    /// where its mechanism is not served; every other one ends ([`Event::Ended`]).
     Refused {
         /// What was asked for.
         what: Action,
@@ -195,6 +201,40 @@ impl Migration {
         match self {
             Self::Promote { to, .. } | Self::Demote { to } | Self::Exchange { to, .. } => to,
         }
+    }
+}
+
+/// How a page is moved, and what its program notices of it. Which of them are served depends on the mover
+/// (docs/movers.md).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mechanism {
+    /// In the hint fault, whose access waits.
+    InFault,
+    /// By the kernel's own migration, from outside; accesses wait.
+    MovePages,
+    /// Copied while the program goes on; a write aborts it (Nomad 3.1). With a shadow or without
+    /// ([`Migration::Promote`]).
+    Transaction,
+    /// By the kernel's own migration, asked for in the program; its shadow is copied afterwards.
+    CopyInCommit,
+    /// Copied while the program goes on reading; who writes waits (HeMem 3.2).
+    WritersWait,
+    /// Copied beside the program until it writes; from then on who touches the page waits (MTM 7.2).
+    AdaptiveCopy,
+    /// Several threads copy; who touches the page waits.
+    ParallelCopy,
+    /// Two pages are copied both ways at once; who touches them waits (AutoTiering 4.1).
+    Exchange,
+}
+
+impl Mechanism {
+    /// Whether it is carried out in the program's process.
+    #[must_use]
+    pub const fn is_in_process(self) -> bool {
+        matches!(
+            self,
+            Self::Transaction | Self::CopyInCommit | Self::WritersWait | Self::Exchange
+        )
     }
 }
 
@@ -265,6 +305,8 @@ pub enum Action {
         page: PageRef,
         /// Where to.
         migration: Migration,
+        /// How: by this and no other; or as the mover does it, which may try one after the other.
+        mechanism: Option<Mechanism>,
         /// Why.
         reason: Reason,
     },
@@ -275,7 +317,8 @@ pub enum Action {
         /// Why.
         reason: Reason,
     },
-    /// Arm these pages at that pace.
+    /// Arm these pages at that pace. Not ranges of the policy's choice: the kernel's scanner goes round whole processes,
+    /// and nothing else can arm a page from outside.
     Scan {
         /// Which.
         scope: ScanScope,

@@ -13,7 +13,7 @@ use terrace_core::NodeId;
 use terrace_core::PageSize;
 
 use crate::distribution::Distribution;
-use crate::engine::Way;
+use crate::event::Mechanism;
 use crate::event::Migration;
 use crate::event::Verdict;
 
@@ -72,7 +72,7 @@ terrace_core::figures! {
         lost: u64 as Count,
         /// Of those lost, the ones never answered: their process, or the run, ended before.
         unanswered: u64 as Count,
-        /// What the policy asked for beside migrations and the machine refused.
+        /// What the policy asked for and the machine refused; of migrations, those by a mechanism that is not served.
         actions_refused: u64 as Count,
         /// Agents that connected and can move pages.
         agents: u64 as Count,
@@ -103,7 +103,7 @@ impl Stats {
         migration: Migration,
         from: Option<NodeId>,
         verdict: Verdict,
-        way: Way,
+        mechanism: Mechanism,
     ) {
         let moved = matches!(verdict, Verdict::Moved { .. } | Verdict::MovedOntoShadow);
         if moved {
@@ -126,16 +126,14 @@ impl Stats {
                 *self.migration_written_bytes.entry(from.0).or_default() += size.bytes();
             }
         }
-        match (verdict, way) {
-            (Verdict::Moved { .. }, Way::Transaction) => self.tpm_committed += 1,
-            (Verdict::Moved { .. } | Verdict::MovedOntoShadow, Way::Ordinary) => {
-                self.ordinary_moves += 1;
-            }
-            (Verdict::MovedOntoShadow, Way::Transaction) => self.shadow_hits += 1,
-            (Verdict::Dirtied, _) => self.tpm_aborted += 1,
-            (Verdict::Busy, _) => self.refused_busy += 1,
-            (Verdict::NoMemory, _) => self.refused_no_memory += 1,
-            (Verdict::Lost, _) => self.lost += 1,
+        match verdict {
+            _ if moved && !mechanism.is_in_process() => self.ordinary_moves += 1,
+            Verdict::Moved { .. } => self.tpm_committed += 1,
+            Verdict::MovedOntoShadow => self.shadow_hits += 1,
+            Verdict::Dirtied => self.tpm_aborted += 1,
+            Verdict::Busy => self.refused_busy += 1,
+            Verdict::NoMemory => self.refused_no_memory += 1,
+            Verdict::Lost => self.lost += 1,
         }
     }
 

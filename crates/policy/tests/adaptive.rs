@@ -25,6 +25,7 @@ use terrace_core::Pid;
 use terrace_core::Range;
 use terrace_policy::Action;
 use terrace_policy::Event;
+use terrace_policy::Mechanism;
 use terrace_policy::Migration;
 use terrace_policy::Policy;
 use terrace_policy::Verdict;
@@ -262,6 +263,9 @@ impl Watch {
             page,
             migration,
             verdict,
+            mechanism: Mechanism::MovePages,
+            took: Nanos::ZERO,
+            inaccessible: Nanos::ZERO,
         };
         self.policy.observe(self.now, &event);
     }

@@ -18,6 +18,7 @@ use terrace_core::NodeId;
 use terrace_core::PageBits;
 use terrace_core::Pid;
 use terrace_policy::Event;
+use terrace_policy::Mechanism;
 use terrace_policy::Policy;
 use terrace_policy::Verdict;
 use terrace_policy::presets::autotiering::Autotiering;
@@ -220,6 +221,9 @@ fn an_exchange_that_turns_out_impossible_is_not_asked_for_again() {
         migration,
         from: None,
         verdict: Verdict::Busy,
+        mechanism: Mechanism::MovePages,
+        took: Nanos::ZERO,
+        inaccessible: Nanos::ZERO,
     };
     machine.policy.observe(machine.now, &event);
     machine.capacity[2] += 1;

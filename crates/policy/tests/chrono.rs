@@ -29,6 +29,7 @@ use terrace_core::Pid;
 use terrace_core::Range;
 use terrace_policy::Action;
 use terrace_policy::Event;
+use terrace_policy::Mechanism;
 use terrace_policy::Migration;
 use terrace_policy::Policy;
 use terrace_policy::ScanScope;
@@ -295,6 +296,9 @@ fn whatever(steps: &[(u8, u8, u8)], bits: bool, dcsc: bool) -> Vec<Action> {
                 migration,
                 from: None,
                 verdict,
+                mechanism: Mechanism::MovePages,
+                took: Nanos::ZERO,
+                inaccessible: Nanos::ZERO,
             };
             policy.observe(now, &event);
         } else {

@@ -29,6 +29,7 @@ use terrace_core::Pid;
 use terrace_core::ladder;
 use terrace_policy::Action;
 use terrace_policy::Event;
+use terrace_policy::Mechanism;
 use terrace_policy::Policy;
 use terrace_policy::Verdict;
 use terrace_policy::presets::chrono::Chrono;
@@ -193,6 +194,9 @@ impl World {
                         migration,
                         from: None,
                         verdict: Verdict::Moved { shadow: false },
+                        mechanism: Mechanism::MovePages,
+                        took: Nanos::ZERO,
+                        inaccessible: Nanos::ZERO,
                     };
                     self.policy.observe(self.now, &event);
                 }

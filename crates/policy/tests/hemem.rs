@@ -25,6 +25,7 @@ use terrace_core::Pid;
 use terrace_core::Range;
 use terrace_policy::Action;
 use terrace_policy::Event;
+use terrace_policy::Mechanism;
 use terrace_policy::Migration;
 use terrace_policy::Policy;
 use terrace_policy::Reason;
@@ -167,7 +168,7 @@ proptest! {
                 9 => Event::Memory { node, memory: Machine::some_memory(u64::from(a) * PAGE) },
                 10 if !flying.is_empty() => {
                     let (page, migration) = flying.swap_remove(usize::from(a) % flying.len());
-                    Event::Ended { from: None, page, migration, verdict: Machine::any_verdict(b) }
+                    Event::Ended { from: None, page, migration, verdict: Machine::any_verdict(b), mechanism: Mechanism::MovePages, took: Nanos::ZERO, inaccessible: Nanos::ZERO }
                 }
                 _ => { now = now + TICK; policy.tick(now); continue; }
             };
@@ -401,6 +402,7 @@ fn a_program_with_priority_has_its_memory_in_the_fast_tier() {
                 page,
                 migration,
                 reason,
+                ..
             } = action
             {
                 reasons.push(reason);
@@ -412,6 +414,9 @@ fn a_program_with_priority_has_its_memory_in_the_fast_tier() {
                     page,
                     migration,
                     verdict,
+                    mechanism: Mechanism::MovePages,
+                    took: Nanos::ZERO,
+                    inaccessible: Nanos::ZERO,
                 };
                 policy.observe(now, &ended);
             }

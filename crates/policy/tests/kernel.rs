@@ -19,6 +19,7 @@ use terrace_policy::Action;
 use terrace_policy::Event;
 use terrace_policy::Host;
 use terrace_policy::KernelView;
+use terrace_policy::Mechanism;
 use terrace_policy::Migration;
 use terrace_policy::Policy;
 use terrace_policy::Preset;
@@ -133,6 +134,9 @@ impl Kernel {
             page: self.page(unit),
             migration,
             verdict: Verdict::Moved { shadow: false },
+            mechanism: Mechanism::MovePages,
+            took: Nanos::ZERO,
+            inaccessible: Nanos::ZERO,
         };
         self.policy.observe(self.now, &event);
     }

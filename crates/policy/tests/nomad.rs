@@ -25,6 +25,7 @@ use terrace_core::Pid;
 use terrace_core::Range;
 use terrace_policy::Action;
 use terrace_policy::Event;
+use terrace_policy::Mechanism;
 use terrace_policy::Migration;
 use terrace_policy::Policy;
 use terrace_policy::Verdict;
@@ -228,6 +229,9 @@ fn whatever(steps: &[(u8, u8, u8)]) -> Vec<Action> {
                 page,
                 migration,
                 verdict: verdict(up, b & 1 > 0, b),
+                mechanism: Mechanism::MovePages,
+                took: Nanos::ZERO,
+                inaccessible: Nanos::ZERO,
             };
             policy.observe(now, &event);
         } else {

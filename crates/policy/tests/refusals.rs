@@ -15,6 +15,7 @@ use terrace_policy::Action;
 use terrace_policy::Engine;
 use terrace_policy::Event;
 use terrace_policy::Machine;
+use terrace_policy::Mechanism;
 use terrace_policy::Migration;
 use terrace_policy::Policy;
 use terrace_policy::Reason;
@@ -28,7 +29,13 @@ const PAGE: PageRef = PageRef {
     addr: Addr(4096),
     size: PageSize::Base4K,
 };
-const ACTIONS: [Action; 8] = [
+const ACTIONS: [Action; 9] = [
+    Action::Migrate {
+        page: PAGE,
+        migration: Migration::Demote { to: NODE },
+        mechanism: Some(Mechanism::Transaction),
+        reason: Reason::SlowPressure,
+    },
     Action::ReclaimShadows {
         bytes: 4096,
         reason: Reason::SlowPressure,
@@ -99,8 +106,17 @@ impl Strict {
 }
 
 impl Machine for Strict {
-    fn migrate(&mut self, _: Nanos, _: PageRef, _: Migration, _: Reason) {
-        self.migrations += 1;
+    fn migrate(
+        &mut self,
+        _: Nanos,
+        _: PageRef,
+        _: Migration,
+        mechanism: Option<Mechanism>,
+        _: Reason,
+    ) -> Served {
+        let served = mechanism.map_or(Ok(()), |_| self.answer(Refusal::Unserved));
+        self.migrations += u64::from(served.is_ok());
+        served
     }
     fn reclaim_shadows(&mut self, _: Nanos, _: u64, _: Reason) -> Served {
         self.answer(Refusal::Busy)
@@ -132,7 +148,16 @@ impl Machine for Strict {
 struct Plain;
 
 impl Machine for Plain {
-    fn migrate(&mut self, _: Nanos, _: PageRef, _: Migration, _: Reason) {}
+    fn migrate(
+        &mut self,
+        _: Nanos,
+        _: PageRef,
+        _: Migration,
+        mechanism: Option<Mechanism>,
+        _: Reason,
+    ) -> Served {
+        mechanism.map_or(Ok(()), |_| Err(Refusal::Unserved))
+    }
 }
 
 fn engine() -> (Engine, Log) {
@@ -141,6 +166,7 @@ fn engine() -> (Engine, Log) {
     let migrate = Action::Migrate {
         page: PAGE,
         migration,
+        mechanism: None,
         reason: Reason::FastPressure,
     };
     let asks = [migrate].into_iter().chain(ACTIONS).rev().collect();
@@ -164,6 +190,7 @@ fn each_refusal_reaches_the_policy_and_is_counted() {
     };
     engine.pump(Nanos::ZERO, &mut machine);
     let why = [
+        Refusal::Unserved,
         Refusal::Busy,
         Refusal::Denied,
         Refusal::Denied,
@@ -175,15 +202,16 @@ fn each_refusal_reaches_the_policy_and_is_counted() {
     ];
     let expected: Vec<_> = ACTIONS.into_iter().zip(why).collect();
     assert_eq!(take(&log), expected);
-    assert_eq!(engine.stats().actions_refused, 8);
+    assert_eq!(engine.stats().actions_refused, 9);
     assert_eq!((engine.stats().ordered, machine.migrations), (1, 1));
     // It has asked again since: once for each round, however often it is refused.
     engine.pump(Nanos(1), &mut machine);
-    assert_eq!(take(&log).len(), 8);
+    assert_eq!(take(&log).len(), 9);
     machine.serves = true;
     engine.pump(Nanos(2), &mut machine);
     assert_eq!(take(&log), []);
-    assert_eq!(engine.stats().actions_refused, 16);
+    assert_eq!((engine.stats().ordered, machine.migrations), (2, 2));
+    assert_eq!(engine.stats().actions_refused, 18);
 }
 
 #[test]

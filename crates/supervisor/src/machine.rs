@@ -31,6 +31,7 @@ use terrace_policy::Capabilities;
 use terrace_policy::Engine;
 use terrace_policy::Event;
 use terrace_policy::Machine;
+use terrace_policy::Mechanism;
 use terrace_policy::Migration;
 use terrace_policy::Reason;
 use terrace_policy::ScanScope;
@@ -127,8 +128,16 @@ impl LinuxMachine {
 }
 
 impl Machine for LinuxMachine {
-    fn migrate(&mut self, _now: Nanos, page: PageRef, migration: Migration, _reason: Reason) {
-        self.managed.movers.migrate(page, migration);
+    fn migrate(
+        &mut self,
+        now: Nanos,
+        page: PageRef,
+        migration: Migration,
+        mechanism: Option<Mechanism>,
+        _reason: Reason,
+    ) -> Served {
+        let movers = &mut self.managed.movers;
+        movers.migrate(now, page, migration, mechanism)
     }
 
     fn reclaim_shadows(&mut self, _now: Nanos, bytes: u64, _reason: Reason) -> Served {
@@ -211,6 +220,12 @@ mod tests {
         };
         let (period, pages) = (Nanos::from_secs(1), 1);
         let asks = vec![
+            Action::Migrate {
+                page,
+                migration: Migration::Demote { to: NODE },
+                mechanism: Some(Mechanism::Transaction),
+                reason: Reason::SlowPressure,
+            },
             Action::ReclaimShadows {
                 bytes: 4096,
                 reason: Reason::SlowPressure,
@@ -240,7 +255,7 @@ mod tests {
         };
         let mut engine = Engine::new(Box::new(policy));
         engine.pump(Nanos::ZERO, &mut machine);
-        assert_eq!(engine.stats().actions_refused, 7);
-        assert_eq!(refused.load(Ordering::Relaxed), 7);
+        assert_eq!(engine.stats().actions_refused, 8);
+        assert_eq!(refused.load(Ordering::Relaxed), 8);
     }
 }

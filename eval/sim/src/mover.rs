@@ -15,9 +15,11 @@
 use std::collections::VecDeque;
 
 use terrace_core::PageRef;
+use terrace_policy::Mechanism;
 use terrace_policy::Migration;
+use terrace_policy::Refusal;
+use terrace_policy::Served;
 use terrace_policy::Verdict;
-use terrace_policy::Way;
 
 use crate::memory::Depth;
 use crate::world::By;
@@ -39,6 +41,8 @@ struct Order {
     from: usize,
     /// The other page of an exchange.
     with: Option<u32>,
+    /// When it was given.
+    since: u64,
 }
 
 /// One page of a job.
@@ -71,7 +75,8 @@ struct Job {
 
 #[derive(Debug)]
 struct Worker {
-    way: Way,
+    /// Transactions or the kernel's own migration.
+    mechanism: Mechanism,
     queue: VecDeque<Order>,
     job: Option<Job>,
     next: u64,
@@ -86,14 +91,16 @@ pub(crate) struct Workers {
 
 impl Workers {
     pub(crate) fn new(programs: usize) -> Self {
-        let worker = |way| Worker {
-            way,
+        let worker = |mechanism| Worker {
+            mechanism,
             queue: VecDeque::new(),
             job: None,
             next: u64::MAX,
         };
-        let mut workers: Vec<Worker> = (0..programs).map(|_| worker(Way::Transaction)).collect();
-        workers.push(worker(Way::Ordinary));
+        let mut workers: Vec<Worker> = (0..programs)
+            .map(|_| worker(Mechanism::Transaction))
+            .collect();
+        workers.push(worker(Mechanism::MovePages));
         Self {
             workers,
             next: u64::MAX,
@@ -111,13 +118,47 @@ impl Workers {
 }
 
 impl World {
-    /// Takes an order from the policy.
-    pub(crate) fn order(&mut self, now: u64, page: PageRef, migration: Migration) {
-        let way = if self.movement.transactions {
-            Way::Transaction
-        } else {
-            Way::Ordinary
+    /// By what an order is carried out that is given now.
+    fn mechanism(&self, migration: Migration) -> Mechanism {
+        let waits = match migration {
+            Migration::Promote { .. } | Migration::Exchange { .. } => true,
+            Migration::Demote { .. } => self.movement.demotes_in_fault,
         };
+        if self.movement.synchronous && waits && self.in_fault.is_some() {
+            Mechanism::InFault
+        } else if matches!(migration, Migration::Exchange { .. }) {
+            Mechanism::Exchange
+        } else if self.movement.transactions {
+            Mechanism::Transaction
+        } else {
+            Mechanism::MovePages
+        }
+    }
+
+    /// Takes an order from the policy. The kernel's worker is there whatever else is.
+    pub(crate) fn order(
+        &mut self,
+        now: u64,
+        page: PageRef,
+        migration: Migration,
+        stated: Option<Mechanism>,
+    ) -> Served {
+        let own = self.mechanism(migration);
+        let exchange = matches!(migration, Migration::Exchange { .. });
+        let served = match stated {
+            None => true,
+            Some(_) if exchange && !self.movement.exchange => false,
+            Some(Mechanism::MovePages) => !exchange,
+            Some(mechanism) => mechanism == own,
+        };
+        if !served {
+            return Err(Refusal::Unserved);
+        }
+        self.take_on(now, page, migration, stated.unwrap_or(own));
+        Ok(())
+    }
+
+    fn take_on(&mut self, now: u64, page: PageRef, migration: Migration, mechanism: Mechanism) {
         let unit = unit_of(self, page);
         let from = unit.map(|unit| self.node(unit));
         let refuse = |this: &mut Self, verdict| {
@@ -127,7 +168,8 @@ impl World {
                 migration,
                 from,
                 verdict,
-                way,
+                mechanism,
+                took: 0,
                 inaccessible: None,
                 busy: None,
             });
@@ -153,12 +195,9 @@ impl World {
             migration,
             from: self.node(unit),
             with,
+            since: now,
         };
-        let waits = match migration {
-            Migration::Promote { .. } | Migration::Exchange { .. } => true,
-            Migration::Demote { .. } => self.movement.demotes_in_fault,
-        };
-        if self.movement.synchronous && waits && self.in_fault.is_some() {
+        if mechanism == Mechanism::InFault {
             match with {
                 Some(other) => self.exchange_in_fault(now, order, other, to),
                 None => self.move_in_fault(now, order, to),
@@ -168,8 +207,8 @@ impl World {
         for unit in [Some(unit), with].into_iter().flatten() {
             self.set(unit, bits::ORDERED);
         }
-        let index = match (way, with) {
-            (Way::Transaction, None) => self.program(unit),
+        let index = match mechanism {
+            Mechanism::Transaction => self.program(unit),
             _ => self.workers.workers.len() - 1,
         };
         let worker = &mut self.workers.workers[index];
@@ -214,7 +253,8 @@ impl World {
             migration: order.migration,
             from: Some(from),
             verdict: Verdict::Moved { shadow: false },
-            way: Way::Ordinary,
+            mechanism: Mechanism::InFault,
+            took: round(wait),
             inaccessible: Some(wait),
             busy: None,
         });
@@ -231,13 +271,14 @@ impl World {
     /// Synchronous migration: the faulting thread copies.
     fn move_in_fault(&mut self, now: u64, order: Order, to: usize) {
         let bytes = self.space.bytes(order.unit);
-        let end = |verdict, inaccessible| End {
+        let end = |verdict, inaccessible: Option<f64>| End {
             at: now,
             page: order.page,
             migration: order.migration,
             from: Some(order.from),
             verdict,
-            way: Way::Ordinary,
+            mechanism: Mechanism::InFault,
+            took: round(inaccessible.unwrap_or(0.0)),
             inaccessible,
             busy: None,
         };
@@ -296,7 +337,7 @@ impl World {
                 let mut worker = std::mem::replace(
                     &mut self.workers.workers[index],
                     Worker {
-                        way: Way::Ordinary,
+                        mechanism: Mechanism::MovePages,
                         queue: VecDeque::new(),
                         job: None,
                         next: u64::MAX,
@@ -320,15 +361,15 @@ impl World {
 
     /// Takes the next orders on; gives how long their copy takes.
     fn begin(&mut self, worker: &mut Worker, at: u64, clock: &mut dyn Clock) -> f64 {
-        let most = match worker.way {
-            Way::Transaction => self.costs.batch_pages as usize,
-            Way::Ordinary => 1,
+        let most = match worker.mechanism {
+            Mechanism::Transaction => self.costs.batch_pages as usize,
+            _ => 1,
         };
         let mut slots = Vec::with_capacity(most);
         while slots.len() < most
             && let Some(order) = worker.queue.pop_front()
         {
-            slots.extend(self.prepare(worker.way, order, at));
+            slots.extend(self.prepare(worker.mechanism, order, at));
         }
         if slots.is_empty() {
             return 0.0;
@@ -336,12 +377,12 @@ impl World {
         let program = self.program(slots[0].order.unit);
         let copied = slots.iter().filter(|slot| !slot.remap).count();
         #[expect(clippy::cast_precision_loss, reason = "pages of a batch")]
-        let (fixed, shootdowns) = match worker.way {
-            Way::Transaction => (
+        let (fixed, shootdowns) = match worker.mechanism {
+            Mechanism::Transaction => (
                 self.costs.transaction_fixed_ns * copied as f64,
                 self.costs.transaction_shootdowns * copied as f64,
             ),
-            Way::Ordinary => (self.costs.migrate_fixed_ns, 1.0),
+            _ => (self.costs.migrate_fixed_ns, 1.0),
         };
         let shootdown = self.shootdown_ns(program, By::Worker) * shootdowns;
         self.charge_shootdowns(program, By::Worker, Charge::Migration, shootdowns);
@@ -363,7 +404,7 @@ impl World {
             *share /= wait.max(1.0);
             self.copying.change(at, *node, *share);
         }
-        if worker.way == Way::Ordinary {
+        if worker.mechanism == Mechanism::MovePages {
             for slot in &slots {
                 for unit in [Some(slot.order.unit), slot.order.with]
                     .into_iter()
@@ -382,24 +423,24 @@ impl World {
         wait
     }
 
-    fn prepare(&mut self, way: Way, order: Order, at: u64) -> Option<Slot> {
+    fn prepare(&mut self, mechanism: Mechanism, order: Order, at: u64) -> Option<Slot> {
         let unit = order.unit;
         let (from, to) = (self.node(unit), usize::from(order.migration.target().0));
         let bytes = self.space.bytes(unit);
         if let Some(other) = order.with.filter(|other| self.node(*other) != to) {
             self.clear(other, bits::ORDERED);
-            self.finish(way, order, at, Verdict::Busy, None);
+            self.finish(mechanism, order, at, Verdict::Busy, None);
             return None;
         }
-        let remap = way == Way::Transaction
+        let remap = mechanism == Mechanism::Transaction
             && matches!(order.migration, Migration::Demote { .. })
             && self.has(unit, bits::SHADOW)
             && usize::from(self.shadow_on[unit as usize]) == to;
         if !remap && order.with.is_none() && !self.memory.take(to, bytes, Depth::Min) {
-            self.finish(way, order, at, Verdict::NoMemory, None);
+            self.finish(mechanism, order, at, Verdict::NoMemory, None);
             return None;
         }
-        if !remap && way == Way::Transaction {
+        if !remap && mechanism == Mechanism::Transaction {
             self.set(unit, bits::COPYING);
         }
         Some(Slot {
@@ -413,7 +454,7 @@ impl World {
 
     fn finish(
         &mut self,
-        way: Way,
+        mechanism: Mechanism,
         order: Order,
         at: u64,
         verdict: Verdict,
@@ -429,9 +470,13 @@ impl World {
             migration: order.migration,
             from: Some(order.from),
             verdict,
-            way,
+            mechanism: match order.with {
+                Some(_) => Mechanism::Exchange,
+                None => mechanism,
+            },
+            took: at.saturating_sub(order.since),
             inaccessible,
-            busy: (self.reader.is_some() && way == Way::Ordinary)
+            busy: (self.reader.is_some() && mechanism == Mechanism::MovePages)
                 .then_some(inaccessible)
                 .flatten(),
         });
@@ -450,9 +495,9 @@ impl World {
                 for (node, share) in std::mem::take(&mut job.load) {
                     self.copying.change(at, node, -share);
                 }
-                if worker.way == Way::Ordinary {
+                if worker.mechanism == Mechanism::MovePages {
                     let slot = job.slots[0];
-                    self.moved(worker.way, slot, at, false, window);
+                    self.moved(worker.mechanism, slot, at, false, window);
                     return 0.0;
                 }
                 for slot in job.slots.iter_mut().filter(|slot| !slot.remap) {
@@ -475,7 +520,7 @@ impl World {
                 self.memory.give(slot.to, bytes);
                 self.totals.migrated[slot.to] += bytes;
             }
-            self.finish(worker.way, slot.order, at, Verdict::Dirtied, None);
+            self.finish(worker.mechanism, slot.order, at, Verdict::Dirtied, None);
             index += 1;
         }
         let Some(slot) = job.slots.get(index) else {
@@ -520,10 +565,10 @@ impl World {
             }
         );
         let wait = self.commit_ns(slot);
-        self.moved(Way::Transaction, slot, at, keep, wait);
+        self.moved(Mechanism::Transaction, slot, at, keep, wait);
     }
 
-    fn moved(&mut self, way: Way, slot: Slot, at: u64, keep: bool, inaccessible: f64) {
+    fn moved(&mut self, mechanism: Mechanism, slot: Slot, at: u64, keep: bool, inaccessible: f64) {
         let unit = slot.order.unit;
         let bytes = self.space.bytes(unit);
         let verdict = if let Some(other) = slot.order.with {
@@ -553,6 +598,6 @@ impl World {
             }
             Verdict::Moved { shadow: keep }
         };
-        self.finish(way, slot.order, at, verdict, Some(inaccessible));
+        self.finish(mechanism, slot.order, at, verdict, Some(inaccessible));
     }
 }

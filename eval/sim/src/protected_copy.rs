@@ -9,9 +9,11 @@
 use std::collections::VecDeque;
 
 use terrace_core::PageRef;
+use terrace_policy::Mechanism;
 use terrace_policy::Migration;
+use terrace_policy::Refusal;
+use terrace_policy::Served;
 use terrace_policy::Verdict;
-use terrace_policy::Way;
 
 use crate::memory::Depth;
 use crate::world::By;
@@ -42,6 +44,8 @@ struct Order {
     migration: Migration,
     /// Where its first page is.
     from: Option<usize>,
+    /// When it was given.
+    since: u64,
 }
 
 #[derive(Debug)]
@@ -88,13 +92,23 @@ impl World {
     }
 
     /// Takes an order from the policy.
-    pub(crate) fn order_protected(&mut self, now: u64, page: PageRef, migration: Migration) {
+    pub(crate) fn order_protected(
+        &mut self,
+        now: u64,
+        page: PageRef,
+        migration: Migration,
+        stated: Option<Mechanism>,
+    ) -> Served {
+        if stated.is_some_and(|mechanism| mechanism != Mechanism::WritersWait) {
+            return Err(Refusal::Unserved);
+        }
         let units = self.space.within(page);
         let from = units.clone().next().map(|unit| self.node(unit));
         let order = Order {
             page,
             migration,
             from,
+            since: now,
         };
         let refused = match node_of(self, migration.target()) {
             // None is ordered.
@@ -109,7 +123,7 @@ impl World {
         };
         if let Some(verdict) = refused {
             self.end_protected(order, now, verdict, None);
-            return;
+            return Ok(());
         }
         for unit in units {
             self.set(unit, bits::ORDERED);
@@ -120,6 +134,7 @@ impl World {
                 worker.next = now;
             }
         }
+        Ok(())
     }
 
     fn end_protected(&mut self, order: Order, at: u64, verdict: Verdict, blocked: Option<f64>) {
@@ -129,7 +144,8 @@ impl World {
             migration: order.migration,
             from: order.from,
             verdict,
-            way: Way::Transaction,
+            mechanism: Mechanism::WritersWait,
+            took: at.saturating_sub(order.since),
             inaccessible: blocked,
             busy: None,
         });

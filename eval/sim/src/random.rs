@@ -93,6 +93,7 @@ impl Random {
             self.actions.push_back(Action::Migrate {
                 page,
                 migration,
+                mechanism: None,
                 reason: Reason::MakeRoom,
             });
         }

@@ -9,9 +9,11 @@
 use std::collections::VecDeque;
 
 use terrace_core::PageRef;
+use terrace_policy::Mechanism;
 use terrace_policy::Migration;
+use terrace_policy::Refusal;
+use terrace_policy::Served;
 use terrace_policy::Verdict;
-use terrace_policy::Way;
 
 use crate::memory::Depth;
 use crate::world::By;
@@ -38,12 +40,24 @@ pub(crate) struct ThreadedCopy {
     pub(crate) adaptive: bool,
 }
 
+impl ThreadedCopy {
+    const fn mechanism(self) -> Mechanism {
+        if self.adaptive {
+            Mechanism::AdaptiveCopy
+        } else {
+            Mechanism::ParallelCopy
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Order {
     unit: u32,
     page: PageRef,
     migration: Migration,
     from: usize,
+    /// When it was given.
+    since: u64,
 }
 
 #[derive(Debug)]
@@ -80,18 +94,29 @@ impl Copier {
 
 impl World {
     /// Takes an order from the policy.
-    pub(crate) fn order_threaded(&mut self, now: u64, page: PageRef, migration: Migration) {
+    pub(crate) fn order_threaded(
+        &mut self,
+        now: u64,
+        page: PageRef,
+        migration: Migration,
+        stated: Option<Mechanism>,
+    ) -> Served {
+        let own = self.movement.threaded.map(ThreadedCopy::mechanism);
+        if stated.is_some() && stated != own {
+            return Err(Refusal::Unserved);
+        }
         let unit = unit_of(self, page);
         let to = node_of(self, migration.target());
         let exchange = matches!(migration, Migration::Exchange { .. });
         let (Some(unit), Some(to)) = (unit, to) else {
-            self.end_threaded(page, migration, None, now, (Verdict::Lost, None));
-            return;
+            self.end_threaded(page, migration, None, (now, now), (Verdict::Lost, None));
+            return Ok(());
         };
         let from = self.node(unit);
         if self.has(unit, bits::ORDERED) || from == to || exchange {
-            self.end_threaded(page, migration, Some(from), now, (Verdict::Busy, None));
-            return;
+            let end = (Verdict::Busy, None);
+            self.end_threaded(page, migration, Some(from), (now, now), end);
+            return Ok(());
         }
         self.set(unit, bits::ORDERED);
         if let Some(worker) = &mut self.copier {
@@ -100,11 +125,13 @@ impl World {
                 page,
                 migration,
                 from,
+                since: now,
             });
             if worker.job.is_none() && worker.next == u64::MAX {
                 worker.next = now;
             }
         }
+        Ok(())
     }
 
     fn end_threaded(
@@ -112,16 +139,18 @@ impl World {
         page: PageRef,
         migration: Migration,
         from: Option<usize>,
-        at: u64,
+        (since, at): (u64, u64),
         (verdict, inaccessible): (Verdict, Option<f64>),
     ) {
+        let own = self.movement.threaded.map(ThreadedCopy::mechanism);
         self.ends.push_back(End {
             at,
             page,
             migration,
             from,
             verdict,
-            way: Way::Ordinary,
+            mechanism: own.unwrap_or(Mechanism::MovePages),
+            took: at.saturating_sub(since),
             inaccessible,
             busy: None,
         });
@@ -180,7 +209,7 @@ impl World {
                 page,
                 migration,
                 Some(order.from),
-                at,
+                (order.since, at),
                 (Verdict::NoMemory, None),
             );
             return 0.0;
@@ -282,6 +311,7 @@ impl World {
         self.totals.migrated[job.to] += bytes;
         self.place(order.unit, job.to);
         let end = (Verdict::Moved { shadow: false }, Some(job.waits));
-        self.end_threaded(order.page, order.migration, Some(order.from), at, end);
+        let (page, migration) = (order.page, order.migration);
+        self.end_threaded(page, migration, Some(order.from), (order.since, at), end);
     }
 }

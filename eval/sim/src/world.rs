@@ -13,13 +13,13 @@ use terrace_core::PageRef;
 use terrace_core::Tiers;
 use terrace_policy::Engine;
 use terrace_policy::Event;
+use terrace_policy::Mechanism;
 use terrace_policy::Migration;
 use terrace_policy::Reason;
 use terrace_policy::Refusal;
 use terrace_policy::ScanScope;
 use terrace_policy::Served;
 use terrace_policy::Verdict;
-use terrace_policy::Way;
 
 use crate::Costs;
 use crate::Setup;
@@ -168,7 +168,9 @@ pub(crate) struct End {
     /// Where the page was; nowhere if there is no such page.
     pub(crate) from: Option<usize>,
     pub(crate) verdict: Verdict,
-    pub(crate) way: Way,
+    pub(crate) mechanism: Mechanism,
+    /// From the order on, ns.
+    pub(crate) took: u64,
     pub(crate) inaccessible: Option<f64>,
     /// Processor time of the mover, where it is told ([`Event::Moved`]).
     pub(crate) busy: Option<f64>,
@@ -533,9 +535,6 @@ impl World {
     /// Tells the engine of orders that have ended.
     pub(crate) fn tell_ends(&mut self, engine: &mut Engine) {
         while let Some(end) = self.ends.pop_front() {
-            if let Some(ns) = end.inaccessible {
-                engine.inaccessible(Nanos(round(ns)));
-            }
             let now = Nanos(self.now.max(end.at));
             if let Some(ns) = end.busy {
                 let pages = u32::try_from(end.page.size.base_pages()).unwrap_or(u32::MAX);
@@ -543,7 +542,16 @@ impl World {
                 engine.observe(now, &Event::Moved { pages, size, busy });
             }
             let from = end.from.map(crate::hardware::node_id);
-            engine.ended(now, end.page, end.migration, from, end.verdict, end.way);
+            let event = Event::Ended {
+                page: end.page,
+                migration: end.migration,
+                from,
+                verdict: end.verdict,
+                mechanism: end.mechanism,
+                took: Nanos(end.took),
+                inaccessible: Nanos(round(end.inaccessible.unwrap_or(0.0))),
+            };
+            engine.observe(now, &event);
         }
     }
 
@@ -750,14 +758,21 @@ pub(crate) fn round(ns: f64) -> u64 {
 }
 
 impl terrace_policy::Machine for World {
-    fn migrate(&mut self, now: Nanos, page: PageRef, migration: Migration, _reason: Reason) {
+    fn migrate(
+        &mut self,
+        now: Nanos,
+        page: PageRef,
+        migration: Migration,
+        mechanism: Option<Mechanism>,
+        _reason: Reason,
+    ) -> Served {
         self.supervise(self.costs.supervisor_move_ns);
         if self.copier.is_some() {
-            self.order_threaded(now.0, page, migration);
+            self.order_threaded(now.0, page, migration, mechanism)
         } else if self.protected.is_some() {
-            self.order_protected(now.0, page, migration);
+            self.order_protected(now.0, page, migration, mechanism)
         } else {
-            self.order(now.0, page, migration);
+            self.order(now.0, page, migration, mechanism)
         }
     }
 

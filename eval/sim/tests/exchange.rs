@@ -12,6 +12,7 @@ use terrace_core::PageRef;
 use terrace_machine_spec::Machine;
 use terrace_policy::Action;
 use terrace_policy::Event;
+use terrace_policy::Mechanism;
 use terrace_policy::Migration;
 use terrace_policy::Policy;
 use terrace_policy::Reason;
@@ -51,6 +52,7 @@ impl Policy for Exchanger {
                             to: NodeId(1),
                             with,
                         },
+                        mechanism: None,
                         reason: Reason::HintFault,
                     });
                 }
@@ -127,16 +129,28 @@ fn two_pages_change_places_where_the_mover_can() {
                 migration: Migration::Exchange { with, to },
                 from,
                 verdict,
-            } => Some((page, with, to, from, verdict)),
+                mechanism,
+                took,
+                inaccessible,
+            } => {
+                assert_eq!((to, from), (NodeId(1), Some(NodeId(2))));
+                Some((page, with, verdict, mechanism, [took, inaccessible]))
+            }
             _ => None,
         });
-        let (page, with, to, from, verdict) = ends.clone().next().expect("an end");
-        assert_eq!((to, from), (NodeId(1), Some(NodeId(2))));
+        let (page, with, verdict, mechanism, [took, inaccessible]) =
+            ends.clone().next().expect("an end");
         if mover == Mover::MovePages {
             assert_eq!(verdict, Verdict::Busy, "nobody can");
             continue;
         }
         assert_eq!(verdict, Verdict::Moved { shadow: false }, "{mover:?}");
+        let by = match mover {
+            Mover::Agent => Mechanism::Exchange,
+            _ => Mechanism::InFault,
+        };
+        assert_eq!(mechanism, by);
+        assert!(inaccessible > Nanos::ZERO && took >= inaccessible);
         // Both are where the other was.
         let end = told
             .iter()

@@ -46,6 +46,7 @@ impl Policy for MovesAll {
                             size: PageSize::Huge2M,
                         },
                         migration: Migration::Demote { to: TO },
+                        mechanism: None,
                         reason: Reason::MakeRoom,
                     });
                 }

@@ -19,10 +19,11 @@ use terrace_core::Tiers;
 use terrace_policy::Engine;
 use terrace_policy::Event;
 use terrace_policy::Machine;
+use terrace_policy::Mechanism;
 use terrace_policy::Migration;
 use terrace_policy::Reason;
+use terrace_policy::Served;
 use terrace_policy::Verdict;
-use terrace_policy::Way;
 
 pub(crate) const FAST: NodeId = NodeId(0);
 pub(crate) const SLOW: NodeId = NodeId(1);
@@ -39,8 +40,16 @@ pub(crate) struct AtOnce {
 }
 
 impl Machine for AtOnce {
-    fn migrate(&mut self, _: Nanos, page: PageRef, migration: Migration, _: Reason) {
+    fn migrate(
+        &mut self,
+        _: Nanos,
+        page: PageRef,
+        migration: Migration,
+        _: Option<Mechanism>,
+        _: Reason,
+    ) -> Served {
         self.orders.push((page, migration));
+        Ok(())
     }
 }
 
@@ -76,8 +85,21 @@ impl AtOnce {
                 self.node[at] = migration.target();
                 self.migrations += 1;
             }
-            engine.ended(now, page, migration, None, verdict, Way::Transaction);
+            engine.observe(now, &ended(page, migration, verdict));
         }
+    }
+}
+
+/// A migration's end, as an agent tells it.
+pub(crate) const fn ended(page: PageRef, migration: Migration, verdict: Verdict) -> Event {
+    Event::Ended {
+        page,
+        migration,
+        from: None,
+        verdict,
+        mechanism: Mechanism::Transaction,
+        took: Nanos::ZERO,
+        inaccessible: Nanos::ZERO,
     }
 }
 

@@ -185,6 +185,7 @@ impl Kswapd {
         actions.push_back(Action::Migrate {
             page,
             migration: Migration::Demote { to: self.to },
+            mechanism: None,
             reason: Reason::FastPressure,
         });
     }

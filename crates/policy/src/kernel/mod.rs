@@ -310,6 +310,7 @@ impl<M: Mode> Balancing<M> {
                 to: home,
                 keep_shadow: false,
             },
+            mechanism: None,
             reason: Reason::HintFault,
         });
     }

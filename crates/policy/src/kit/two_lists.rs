@@ -16,8 +16,8 @@
 
 use terrace_core::PageSize;
 
-/// No unit.
-const NONE: u32 = u32::MAX;
+use super::links::Ends;
+use super::links::Links;
 
 const LISTED: u8 = 1;
 const ACTIVE: u8 = 1 << 1;
@@ -28,27 +28,13 @@ const READ: u8 = 1 << 3;
 const ACCESSED: u8 = 1 << 4;
 const HUGE: u8 = 1 << 5;
 
-#[derive(Debug, Clone, Copy)]
-struct Link {
-    /// Towards the head.
-    newer: u32,
-    /// Towards the tail.
-    older: u32,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Ends {
-    head: u32,
-    tail: u32,
+/// A list; the oldest is its tail.
+#[derive(Debug, Default)]
+struct Listed {
+    ends: Ends,
     /// Base pages.
     pages: u64,
 }
-
-const EMPTY: Ends = Ends {
-    head: NONE,
-    tail: NONE,
-    pages: 0,
-};
 
 /// Which list a page enters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,23 +46,12 @@ pub enum List {
 }
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct TwoLists {
-    links: Vec<Link>,
+    links: Links,
     marks: Vec<u8>,
-    active: Ends,
-    inactive: Ends,
-}
-
-impl Default for TwoLists {
-    fn default() -> Self {
-        Self {
-            links: Vec::new(),
-            marks: Vec::new(),
-            active: EMPTY,
-            inactive: EMPTY,
-        }
-    }
+    active: Listed,
+    inactive: Listed,
 }
 
 impl TwoLists {
@@ -85,17 +60,12 @@ impl TwoLists {
         let index = unit as usize;
         if self.marks.len() <= index {
             // By an eighth, not by twice: there are many.
-            let more = index + 1 + index / 8 - self.marks.len();
             if self.marks.capacity() <= index {
+                let more = index + 1 + index / 8 - self.marks.len();
                 self.marks.reserve_exact(more);
-                self.links.reserve_exact(more);
             }
             self.marks.resize(index + 1, 0);
-            let none = Link {
-                newer: NONE,
-                older: NONE,
-            };
-            self.links.resize(index + 1, none);
+            self.links.resize(index + 1);
         }
         if !self.contains(unit) {
             let huge = if size == PageSize::Base4K { 0 } else { HUGE };
@@ -133,8 +103,8 @@ impl TwoLists {
             while self.inactive_is_low() {
                 self.deactivate();
             }
-            let unit = self.inactive.tail;
-            let marks = *self.marks.get(unit as usize)?;
+            let unit = self.inactive.ends.oldest()?;
+            let marks = self.marks[unit as usize];
             if marks & READ == 0 {
                 return None;
             }
@@ -161,7 +131,7 @@ impl TwoLists {
     /// Bytes this takes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
-        (self.links.capacity() * size_of::<Link>() + self.marks.capacity()) as u64
+        self.links.bytes() + self.marks.capacity() as u64
     }
 
     const fn inactive_is_low(&self) -> bool {
@@ -173,20 +143,23 @@ impl TwoLists {
 
     /// `shrink_active_list`: its accessed bit is cleared, so that it is looked at anew.
     fn deactivate(&mut self) {
-        let unit = self.active.tail;
-        self.unlink(unit);
-        self.marks[unit as usize] &= LISTED | HUGE;
-        self.push(unit, List::Inactive);
+        if let Some(unit) = self.active.ends.oldest() {
+            self.unlink(unit);
+            self.marks[unit as usize] &= LISTED | HUGE;
+            self.push(unit, List::Inactive);
+        }
     }
 
-    fn ends(&mut self, unit: u32) -> (&mut Ends, u64) {
+    /// The list that the unit is in, its base pages, and all links.
+    fn list(&mut self, unit: u32) -> (&mut Listed, u64, &mut Links) {
         let marks = self.marks[unit as usize];
         let pages = if marks & HUGE == 0 { 1 } else { 512 };
-        if marks & ACTIVE == 0 {
-            (&mut self.inactive, pages)
+        let list = if marks & ACTIVE == 0 {
+            &mut self.inactive
         } else {
-            (&mut self.active, pages)
-        }
+            &mut self.active
+        };
+        (list, pages, &mut self.links)
     }
 
     fn push(&mut self, unit: u32, list: List) {
@@ -195,33 +168,15 @@ impl TwoLists {
         } else {
             self.marks[unit as usize] &= !ACTIVE;
         }
-        let (ends, pages) = self.ends(unit);
-        ends.pages += pages;
-        let older = std::mem::replace(&mut ends.head, unit);
-        if older == NONE {
-            ends.tail = unit;
-        } else {
-            self.links[older as usize].newer = unit;
-        }
-        self.links[unit as usize] = Link { newer: NONE, older };
+        let (list, pages, links) = self.list(unit);
+        list.pages += pages;
+        links.push(&mut list.ends, unit);
     }
 
     fn unlink(&mut self, unit: u32) {
-        let Link { newer, older } = self.links[unit as usize];
-        let (ends, pages) = self.ends(unit);
-        ends.pages -= pages;
-        if newer == NONE {
-            ends.head = older;
-        }
-        if older == NONE {
-            ends.tail = newer;
-        }
-        if newer != NONE {
-            self.links[newer as usize].older = older;
-        }
-        if older != NONE {
-            self.links[older as usize].newer = newer;
-        }
+        let (list, pages, links) = self.list(unit);
+        list.pages -= pages;
+        links.remove(&mut list.ends, unit);
     }
 }
 

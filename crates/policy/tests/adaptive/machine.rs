@@ -20,6 +20,7 @@ use terrace_policy::About;
 use terrace_policy::Action;
 use terrace_policy::Belief;
 use terrace_policy::Event;
+use terrace_policy::Mechanism;
 use terrace_policy::Migration;
 use terrace_policy::Policy;
 use terrace_policy::Verdict;
@@ -177,6 +178,9 @@ impl Machine {
             page,
             migration,
             verdict: Verdict::Moved { shadow: false },
+            mechanism: Mechanism::MovePages,
+            took: Nanos::ZERO,
+            inaccessible: Nanos::ZERO,
         };
         self.policy.observe(now, &ended);
     }

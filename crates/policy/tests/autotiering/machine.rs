@@ -20,6 +20,7 @@ use terrace_core::Tiers;
 use terrace_core::Views;
 use terrace_policy::Action;
 use terrace_policy::Event;
+use terrace_policy::Mechanism;
 use terrace_policy::Migration;
 use terrace_policy::Policy;
 use terrace_policy::Verdict;
@@ -258,6 +259,9 @@ impl Machine {
             migration,
             from: from.map(NodeId),
             verdict,
+            mechanism: Mechanism::MovePages,
+            took: Nanos::ZERO,
+            inaccessible: Nanos::ZERO,
         };
         self.policy.observe(self.now, &event);
         (verdict, self.orders())

@@ -20,6 +20,7 @@ use terrace_core::TierId;
 use terrace_core::Tiers;
 use terrace_policy::Action;
 use terrace_policy::Event;
+use terrace_policy::Mechanism;
 use terrace_policy::Migration;
 use terrace_policy::Policy;
 use terrace_policy::Verdict;
@@ -268,6 +269,9 @@ impl Machine {
             page: page(n),
             migration,
             verdict,
+            mechanism: Mechanism::MovePages,
+            took: Nanos::ZERO,
+            inaccessible: Nanos::ZERO,
         };
         self.policy.observe(self.now, &event);
     }

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use terrace_core::Addr;
+use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::NodeInfo;
 use terrace_core::NodeMemory;
@@ -15,6 +16,7 @@ use terrace_core::TierId;
 use terrace_core::Tiers;
 use terrace_policy::Action;
 use terrace_policy::Event;
+use terrace_policy::Mechanism;
 use terrace_policy::Migration;
 use terrace_policy::Policy;
 use terrace_policy::Verdict;
@@ -166,6 +168,9 @@ impl Machine {
             page: page(n),
             migration,
             verdict,
+            mechanism: Mechanism::MovePages,
+            took: Nanos::ZERO,
+            inaccessible: Nanos::ZERO,
         }
     }
 }

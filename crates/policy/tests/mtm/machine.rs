@@ -21,6 +21,7 @@ use terrace_core::Tiers;
 use terrace_policy::Action;
 use terrace_policy::Event;
 use terrace_policy::Host;
+use terrace_policy::Mechanism;
 use terrace_policy::Migration;
 use terrace_policy::Policy;
 use terrace_policy::Refusal;
@@ -336,6 +337,9 @@ impl Machine {
                 migration,
                 from,
                 verdict,
+                mechanism: Mechanism::MovePages,
+                took: Nanos::ZERO,
+                inaccessible: Nanos::ZERO,
             },
         );
     }

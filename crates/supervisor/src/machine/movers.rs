@@ -19,11 +19,11 @@ use terrace_mover::agent::ORDERS_MAX;
 use terrace_mover::move_pages::MovePagesMover;
 use terrace_mover::move_pages::Order;
 use terrace_policy::Engine;
+use terrace_policy::Mechanism;
 use terrace_policy::Migration;
 use terrace_policy::Refusal;
 use terrace_policy::Served;
 use terrace_policy::Verdict;
-use terrace_policy::Way;
 use terrace_proto::Command;
 use terrace_proto::Commit;
 use terrace_proto::Op;
@@ -108,10 +108,8 @@ impl Movers {
     fn is_of(&self, seq: u64, from: Reporter) -> bool {
         match (from, self.outstanding.get(&seq)) {
             (Reporter::Agent(pid), None) => self.reclaims.get(&seq) == Some(&pid),
-            (Reporter::Agent(pid), Some(order)) => {
-                order.way == Way::Transaction && order.page.pid == pid
-            }
-            (Reporter::MovePages, order) => order.is_some_and(|o| o.way == Way::Ordinary),
+            (Reporter::Agent(pid), Some(order)) => order.by_agent && order.page.pid == pid,
+            (Reporter::MovePages, order) => order.is_some_and(|o| !o.by_agent),
         }
     }
 
@@ -143,14 +141,44 @@ impl Movers {
         }
     }
 
-    fn by_move_pages(&mut self, seq: u64, page: PageRef, migration: Migration) {
-        let order = Outstanding::new(page, migration, Way::Ordinary, false);
+    /// How the agent of a process moves pages, as it was told to.
+    fn of_agent(&self, pid: Pid) -> Option<Mechanism> {
+        let link = self.links.get(&pid)?;
+        Some(match link.commit() {
+            Commit::Transaction => Mechanism::Transaction,
+            Commit::Copy => Mechanism::CopyInCommit,
+            Commit::Wait => Mechanism::WritersWait,
+        })
+    }
+
+    /// Whether the page can be moved by that.
+    fn serves(&self, page: PageRef, migration: Migration, mechanism: Mechanism) -> bool {
+        let exchange = matches!(migration, Migration::Exchange { .. });
+        let link = self.links.get(&page.pid);
+        let able = link.is_some_and(AgentLink::can_transact);
+        match mechanism {
+            Mechanism::MovePages => !exchange,
+            Mechanism::Exchange => exchange && able,
+            _ => {
+                let own = self.of_agent(page.pid) == Some(mechanism);
+                own && able && !exchange && self.agent_moves(page, migration)
+            }
+        }
+    }
+
+    fn by_move_pages(&mut self, seq: u64, order: Outstanding) {
+        let order = Outstanding {
+            mechanism: Mechanism::MovePages,
+            by_agent: false,
+            shadow: false,
+            ..order
+        };
         self.outstanding.insert(seq, order);
         self.move_pages.submit(Order {
             seq,
-            page,
-            to: migration.target(),
-            in_use: matches!(migration, Migration::Promote { .. }),
+            page: order.page,
+            to: order.migration.target(),
+            in_use: matches!(order.migration, Migration::Promote { .. }),
         });
     }
 
@@ -173,27 +201,22 @@ impl Movers {
             return None;
         }
         let order = self.outstanding.remove(&end.seq)?;
-        let by_transaction = order.way == Way::Transaction;
-        if by_transaction {
+        if order.by_agent {
             self.answered(order.page.pid);
         }
         let to = order.migration.target();
-        if by_transaction && order.is_for_move_pages(end.outcome, cache_room.counts(to)) {
-            self.by_move_pages(end.seq, order.page, order.migration);
+        if order.by_agent && order.is_for_move_pages(end.outcome, cache_room.counts(to)) {
+            self.by_move_pages(end.seq, order);
             return None;
         }
         if end.outcome == Outcome::NoMemory {
             cache_room.failed(now, to);
         }
-        if by_transaction && end.outcome.moved() && end.inaccessible > Nanos::ZERO {
-            engine.inaccessible(end.inaccessible);
-        }
         if end.outcome == Outcome::DoneShadowStale {
             engine.stats_mut().shadows_stale += 1;
         }
         let verdict = order.verdict(end.outcome);
-        // Neither the agent nor `move_pages` says where the page was.
-        engine.ended(now, order.page, order.migration, None, verdict, order.way);
+        engine.observe(now, &order.ended(now, verdict, end.inaccessible));
         end.outcome.moved().then_some((order.page, order.migration))
     }
 
@@ -214,27 +237,47 @@ impl Movers {
         let gone: Vec<u64> = self
             .outstanding
             .iter()
-            .filter(|(_, o)| o.page.pid == pid && o.way == Way::Transaction)
+            .filter(|(_, o)| o.page.pid == pid && o.by_agent)
             .map(|(seq, _)| *seq)
             .collect();
         engine.stats_mut().unanswered += gone.len() as u64;
         for order in gone.iter().filter_map(|seq| self.outstanding.remove(seq)) {
-            let (page, migration) = (order.page, order.migration);
-            engine.ended(now, page, migration, None, Verdict::Lost, order.way);
+            engine.observe(now, &order.ended(now, Verdict::Lost, Nanos::ZERO));
         }
         self.open.remove(&pid);
     }
 
     /// Gives an order to who shall carry it out; its end comes by [`Self::ended`].
-    pub fn migrate(&mut self, page: PageRef, migration: Migration) {
+    ///
+    /// # Errors
+    ///
+    /// Where the page cannot be moved by the mechanism that is stated, or its agent has as many orders as it may.
+    pub fn migrate(
+        &mut self,
+        now: Nanos,
+        page: PageRef,
+        migration: Migration,
+        stated: Option<Mechanism>,
+    ) -> Served {
+        if stated.is_some_and(|mechanism| !self.serves(page, migration, mechanism)) {
+            return Err(Refusal::Unserved);
+        }
         let seq = self.next();
+        let mut order = Outstanding {
+            page,
+            migration,
+            mechanism: self.of_agent(page.pid).unwrap_or(Mechanism::MovePages),
+            by_agent: true,
+            stated: stated.is_some(),
+            shadow: self.keeps_shadow(page, migration),
+            since: now,
+        };
         let copies = self.agent_moves(page, migration);
-        let keep_shadow = self.keeps_shadow(page, migration);
         let (op, by_agent) = match migration {
             Migration::Promote { to, .. } => (
                 Op::Promote {
                     node: to,
-                    keep_shadow,
+                    keep_shadow: order.shadow,
                 },
                 copies,
             ),
@@ -246,27 +289,32 @@ impl Movers {
                 },
                 true,
             ),
-            Migration::Exchange { with, .. } => return self.exchange(seq, page, migration, with),
+            Migration::Exchange { with, .. } => {
+                order.mechanism = Mechanism::Exchange;
+                self.exchange(seq, order, with);
+                return Ok(());
+            }
         };
+        let by_agent = by_agent && stated != Some(Mechanism::MovePages);
         if by_agent && self.send(page.pid, &command(seq, op, page)) {
-            let order = Outstanding::new(page, migration, Way::Transaction, keep_shadow);
             self.outstanding.insert(seq, order);
+        } else if by_agent && order.stated {
+            return Err(Refusal::Busy);
         } else {
-            self.by_move_pages(seq, page, migration);
+            self.by_move_pages(seq, order);
         }
+        Ok(())
     }
 
     /// Two pages of one process with an agent change places there. Otherwise the order ends at once, and nothing was moved.
-    fn exchange(&mut self, seq: u64, page: PageRef, migration: Migration, with: PageRef) {
+    fn exchange(&mut self, seq: u64, mut order: Outstanding, with: PageRef) {
+        let page = order.page;
         let alike = page.pid == with.pid && page.size == with.size;
         let op = Op::Exchange { with: with.addr };
-        let way = if alike && self.send(page.pid, &command(seq, op, page)) {
-            Way::Transaction
-        } else {
+        order.by_agent = alike && self.send(page.pid, &command(seq, op, page));
+        if !order.by_agent {
             self.refused.push(seq);
-            Way::Ordinary
-        };
-        let order = Outstanding::new(page, migration, way, false);
+        }
         self.outstanding.insert(seq, order);
     }
 

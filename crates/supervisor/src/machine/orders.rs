@@ -5,9 +5,10 @@ use terrace_core::Nanos;
 use terrace_core::PageRef;
 use terrace_core::PageSize;
 use terrace_core::Pid;
+use terrace_policy::Event;
+use terrace_policy::Mechanism;
 use terrace_policy::Migration;
 use terrace_policy::Verdict;
-use terrace_policy::Way;
 use terrace_proto::Outcome;
 
 /// An order that has not ended.
@@ -15,9 +16,16 @@ use terrace_proto::Outcome;
 pub(super) struct Outstanding {
     pub(super) page: PageRef,
     pub(super) migration: Migration,
-    pub(super) way: Way,
+    /// How who has it carries it out.
+    pub(super) mechanism: Mechanism,
+    /// Who has it is an agent.
+    pub(super) by_agent: bool,
+    /// The policy wants it so and not otherwise.
+    pub(super) stated: bool,
     /// It is to have a shadow.
-    shadow: bool,
+    pub(super) shadow: bool,
+    /// When the policy gave it.
+    pub(super) since: Nanos,
 }
 
 /// Who said it.
@@ -41,19 +49,10 @@ pub struct End {
 }
 
 impl Outstanding {
-    pub(super) const fn new(page: PageRef, migration: Migration, way: Way, shadow: bool) -> Self {
-        Self {
-            page,
-            migration,
-            way,
-            shadow,
-        }
-    }
-
     /// Whether what an agent could not do so is for `move_pages` to try. `cache`: the target's page cache
     /// counts as room.
     pub(super) fn is_for_move_pages(&self, outcome: Outcome, cache: bool) -> bool {
-        if matches!(self.migration, Migration::Exchange { .. }) {
+        if self.stated || matches!(self.migration, Migration::Exchange { .. }) {
             return false;
         }
         match outcome {
@@ -66,7 +65,23 @@ impl Outstanding {
         }
     }
 
-    /// What the policy is told.
+    /// What the policy is told at the end. Neither the agent nor `move_pages` says where the page was, and
+    /// `move_pages` not how long it was inaccessible.
+    pub(super) fn ended(&self, now: Nanos, verdict: Verdict, inaccessible: Nanos) -> Event {
+        let moved = matches!(verdict, Verdict::Moved { .. } | Verdict::MovedOntoShadow);
+        let told = self.by_agent && moved;
+        Event::Ended {
+            page: self.page,
+            migration: self.migration,
+            from: None,
+            verdict,
+            mechanism: self.mechanism,
+            took: now.since(self.since),
+            inaccessible: if told { inaccessible } else { Nanos::ZERO },
+        }
+    }
+
+    /// What an outcome means to the policy.
     pub(super) const fn verdict(&self, outcome: Outcome) -> Verdict {
         match outcome {
             Outcome::Done => Verdict::Moved {

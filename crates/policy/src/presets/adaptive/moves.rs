@@ -117,6 +117,7 @@ impl Adaptive {
         Action::Migrate {
             page,
             migration,
+            mechanism: None,
             reason: Reason::Pays,
         }
     }

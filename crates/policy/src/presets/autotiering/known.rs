@@ -17,6 +17,7 @@ use crate::kit::pages::Key;
 use crate::kit::pages::Own;
 use crate::kit::pages::page_of;
 use crate::kit::pages::split;
+use crate::kit::rate;
 
 /// What the policy keeps of 2 MiB.
 #[derive(Debug, Default)]
@@ -233,11 +234,9 @@ impl Autotiering {
     /// Asks for rounds as long as the scanner's, over what is known now, where that changed by an eighth. One reading
     /// ends a round: a bit is all that a history takes of it.
     pub(super) fn ask(&mut self) {
-        let known = u128::from(self.pages.mapped_bytes()) * 1_000_000_000;
-        let nanos = known / u128::from(self.params.scan_rate.max(1));
-        let nanos = Nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
-        let pass = nanos.max(self.scan.period);
-        if pass.0.abs_diff(self.pass.0) >= self.pass.0.div_ceil(8) {
+        let known = self.pages.mapped_bytes();
+        let pass = rate::time_of(known, self.params.scan_rate).max(self.scan.period);
+        if rate::differs(pass, self.pass) {
             self.pass = pass;
             let shortest = pass;
             self.actions

@@ -8,26 +8,8 @@
 //! block, a sixth of a byte a page.
 
 use super::history::LEVELS;
-
-/// No block.
-const NONE: u32 = u32::MAX;
-
-#[derive(Debug, Clone, Copy)]
-struct Link {
-    older: u32,
-    newer: u32,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct List {
-    oldest: u32,
-    newest: u32,
-}
-
-const EMPTY: List = List {
-    oldest: NONE,
-    newest: NONE,
-};
+use crate::kit::links::Ends;
+use crate::kit::links::Links;
 
 #[derive(Debug)]
 struct Block<T> {
@@ -35,15 +17,16 @@ struct Block<T> {
     lists: u16,
     /// A bit for each level of whose list it is in.
     levels: u16,
-    links: [Link; LEVELS],
 }
 
 /// All lists. `T` says whose a block is.
 #[derive(Debug)]
 pub(super) struct Laps<T> {
     blocks: Vec<Block<T>>,
+    /// A unit for each level of a block.
+    links: Links,
     free: Vec<u32>,
-    lists: Vec<[List; LEVELS]>,
+    lists: Vec<[Ends; LEVELS]>,
 }
 
 impl<T: Copy> Laps<T> {
@@ -51,8 +34,9 @@ impl<T: Copy> Laps<T> {
     pub(super) fn new(sets: usize) -> Self {
         Self {
             blocks: Vec::new(),
+            links: Links::default(),
             free: Vec::new(),
-            lists: vec![[EMPTY; LEVELS]; sets],
+            lists: vec![[Ends::default(); LEVELS]; sets],
         }
     }
 
@@ -62,17 +46,14 @@ impl<T: Copy> Laps<T> {
             owner,
             lists: set,
             levels: 0,
-            links: [Link {
-                older: NONE,
-                newer: NONE,
-            }; LEVELS],
         };
         if let Some(number) = self.free.pop() {
             self.blocks[number as usize] = block;
             return number;
         }
         self.blocks.push(block);
-        u32::try_from(self.blocks.len() - 1).expect("2^32 blocks are 8 PiB")
+        self.links.resize(self.blocks.len() * LEVELS);
+        u32::try_from(self.blocks.len() - 1).expect("2^28 blocks are 512 TiB")
     }
 
     /// The block is no more.
@@ -83,12 +64,14 @@ impl<T: Copy> Laps<T> {
 
     /// The block has pages of these levels now, a bit each.
     pub(super) fn set(&mut self, number: u32, levels: u16) {
-        let before = std::mem::replace(&mut self.blocks[number as usize].levels, levels);
-        for level in 0..LEVELS {
-            let (was, is) = (before >> level & 1 == 1, levels >> level & 1 == 1);
-            match (was, is) {
-                (false, true) => self.append(number, level),
-                (true, false) => self.unlink(number, level),
+        let block = &mut self.blocks[number as usize];
+        let before = std::mem::replace(&mut block.levels, levels);
+        let lists = self.lists[usize::from(block.lists)].iter_mut();
+        for (level, list) in (0_u32..).zip(lists) {
+            let unit = unit(number, level);
+            match (before >> level & 1 == 1, levels >> level & 1 == 1) {
+                (false, true) => self.links.push(list, unit),
+                (true, false) => self.links.remove(list, unit),
                 _ => {}
             }
         }
@@ -97,45 +80,26 @@ impl<T: Copy> Laps<T> {
     /// The lowest level that a page of that set has, and the block that came to it first.
     pub(super) fn lowest(&self, set: u16) -> Option<(u8, T)> {
         let lists = self.lists[usize::from(set)].iter();
-        let found = (0_u8..).zip(lists).find(|(_, list)| list.oldest != NONE);
-        found.map(|(level, list)| (level, self.blocks[list.oldest as usize].owner))
+        let (level, unit) = (0_u8..)
+            .zip(lists)
+            .find_map(|(level, list)| Some((level, list.oldest()?)))?;
+        Some((level, self.blocks[unit as usize / LEVELS].owner))
     }
 
     /// Bytes this takes.
     pub(super) const fn bytes(&self) -> u64 {
-        (self.blocks.capacity() * size_of::<Block<T>>() + self.free.capacity() * size_of::<u32>())
-            as u64
+        let blocks = self.blocks.capacity() * size_of::<Block<T>>();
+        (blocks + self.free.capacity() * size_of::<u32>()) as u64 + self.links.bytes()
     }
+}
 
-    fn append(&mut self, number: u32, level: usize) {
-        let set = usize::from(self.blocks[number as usize].lists);
-        let list = &mut self.lists[set][level];
-        let older = std::mem::replace(&mut list.newest, number);
-        if older == NONE {
-            list.oldest = number;
-        } else {
-            self.blocks[older as usize].links[level].newer = number;
-        }
-        self.blocks[number as usize].links[level] = Link { older, newer: NONE };
-    }
+/// Units of a block.
+const UNITS: u32 = 9;
+const _: () = assert!(UNITS as usize == LEVELS);
 
-    fn unlink(&mut self, number: u32, level: usize) {
-        let block = &self.blocks[number as usize];
-        let (set, Link { older, newer }) = (usize::from(block.lists), block.links[level]);
-        let list = &mut self.lists[set][level];
-        if older == NONE {
-            list.oldest = newer;
-        }
-        if newer == NONE {
-            list.newest = older;
-        }
-        if older != NONE {
-            self.blocks[older as usize].links[level].newer = newer;
-        }
-        if newer != NONE {
-            self.blocks[newer as usize].links[level].older = older;
-        }
-    }
+/// What a block is in the list of a level.
+const fn unit(block: u32, level: u32) -> u32 {
+    block * UNITS + level
 }
 
 #[cfg(test)]

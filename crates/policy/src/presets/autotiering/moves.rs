@@ -108,6 +108,7 @@ impl Autotiering {
         self.actions.push_back(Action::Migrate {
             page,
             migration,
+            mechanism: None,
             reason,
         });
         self.hurry();

@@ -12,6 +12,7 @@ use crate::event::Action;
 use crate::event::Migration;
 use crate::event::Reason;
 use crate::event::Verdict;
+use crate::kit::rate::bytes_in;
 use crate::kit::two_lists::List;
 
 /// Pages that demotion takes from a list at a time (`SWAP_CLUSTER_MAX`).
@@ -31,7 +32,10 @@ pub(super) struct Flight {
 impl Chrono {
     /// Migrations for the first of the queue, as far as the limit lets them. One that finds no room waits, and all behind it.
     pub(super) fn promote(&mut self, now: Nanos) {
-        self.allowance.accrue(now, self.tuning.limit());
+        // What a second brings is kept. The last page may take more, so that a limit below a huge page a second promotes
+        // huge pages, too.
+        let limit = self.tuning.limit();
+        self.allowance.fill(now, limit, limit);
         self.starved = false;
         while self.inflight.len() < self.params.inflight_pages && self.allowance.any() {
             let Some(Entry { page, idle }) = self.queue.first() else {
@@ -119,8 +123,8 @@ impl Chrono {
 
     /// "twice the default scan interval multiplied by the promotion rate limit", bytes.
     fn gap(&self) -> u64 {
-        let nanos = 2 * u128::from(self.params.scan_period.0) * u128::from(self.tuning.limit());
-        u64::try_from(nanos / 1_000_000_000).unwrap_or(u64::MAX)
+        let periods = self.params.scan_period + self.params.scan_period;
+        bytes_in(periods, self.tuning.limit())
     }
 
     /// The pro watermarks of the fastest tier's nodes.
@@ -155,6 +159,7 @@ impl Chrono {
         self.actions.push_back(Action::Migrate {
             page,
             migration,
+            mechanism: None,
             reason,
         });
     }

@@ -51,6 +51,8 @@ use crate::event::Event;
 use crate::event::ScanScope;
 use crate::kit::FreeMemory;
 use crate::kit::Residents;
+use crate::kit::TokenBucket;
+use crate::kit::rate;
 use crate::kit::two_lists::List;
 use crate::preset::Colour;
 use dcsc::Dcsc;
@@ -61,7 +63,6 @@ use migrate::Flight;
 pub use params::Params;
 use params::Source;
 use params::TuningKind;
-use queue::Allowance;
 use queue::Queue;
 use tuning::Tuning;
 
@@ -108,7 +109,7 @@ pub struct Chrono {
     tuning: Tuning,
     dcsc: Dcsc,
     queue: Queue,
-    allowance: Allowance,
+    allowance: TokenBucket,
     /// A promotion waits for room.
     starved: bool,
     /// Nodes that demotion is at work on.
@@ -145,7 +146,7 @@ impl Chrono {
             tuning: Tuning::new(params),
             dcsc: Dcsc::new(params),
             queue: Queue::new(params.queue_bytes),
-            allowance: Allowance::default(),
+            allowance: TokenBucket::default(),
             starved: false,
             demoting: BTreeSet::new(),
             demoted: Demoted::default(),
@@ -186,10 +187,9 @@ impl Chrono {
     /// Asks for passes over the accessed bits: as long as the scanner's over what is known now and, where idle times
     /// are from them, longer than the threshold; with a first rung that is short against the threshold.
     fn ask(&mut self) {
-        let known = u128::from(self.residents.pages.mapped_bytes()) * 1_000_000_000;
-        let nanos = known / u128::from(self.params.accessed_rate);
-        let mut pass = self.params.statistic_period;
-        pass = pass.max(Nanos(u64::try_from(nanos).unwrap_or(u64::MAX)));
+        let known = self.residents.pages.mapped_bytes();
+        let mut pass = rate::time_of(known, self.params.accessed_rate);
+        pass = pass.max(self.params.statistic_period);
         let threshold = self.tuning.threshold();
         if self.params.cit == Source::AccessedBits {
             pass = pass.max(threshold.min(self.params.scan_period));
@@ -199,9 +199,8 @@ impl Chrono {
         // Rungs are where buckets end.
         let finer = (threshold.0 / pages / FINER / finest).max(1);
         let shortest = Nanos((finest << finer.ilog2()).min(pass.0 / 8));
-        let differs = |new: Nanos, old: Nanos| new.0.abs_diff(old.0) >= old.0.div_ceil(8);
         let (rung, length) = self.asked;
-        if differs(pass, length) || shortest.0 < rung.0 / 2 || shortest.0 / 2 > rung.0 {
+        if rate::differs(pass, length) || shortest.0 < rung.0 / 2 || shortest.0 / 2 > rung.0 {
             self.asked = (shortest, pass);
             self.actions
                 .push_back(Action::ReadAccessed { shortest, pass });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The promotion queue and its rate limit (3.1.2).
+//! The promotion queue (3.1.2).
 //!
 //! First in, first out; bounded in bytes. Who comes to a full queue displaces the entry with the longest captured idle
 //! time, or is dropped itself where its own is the longest; dropped ones are counted.
@@ -113,36 +113,6 @@ impl Queue {
     }
 }
 
-/// Bytes that may be promoted now: they come at the limit's rate, and those of a second are kept at most. The last
-/// page may take more than there is, so that a limit below a huge page a second promotes huge pages, too.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Allowance {
-    /// Bytes times 10^9.
-    nano_bytes: i128,
-    at: Nanos,
-}
-
-impl Allowance {
-    /// Time has gone on under that limit, bytes a second.
-    pub fn accrue(&mut self, now: Nanos, limit: u64) {
-        let more = i128::from(limit) * i128::from(now.since(self.at).0);
-        let most = i128::from(limit) * 1_000_000_000;
-        self.nano_bytes = (self.nano_bytes + more).min(most);
-        self.at = now;
-    }
-
-    /// Whether there is any.
-    #[must_use]
-    pub const fn any(&self) -> bool {
-        self.nano_bytes > 0
-    }
-
-    /// So many were taken.
-    pub fn take(&mut self, bytes: u64) {
-        self.nano_bytes -= i128::from(bytes) * 1_000_000_000;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,25 +127,6 @@ mod tests {
             page,
             idle: Nanos(idle),
         }
-    }
-
-    #[test]
-    fn a_limit_is_kept_to_whatever_the_pages_are() {
-        let mut allowance = Allowance::default();
-        let (mut taken, limit) = (0_u64, 1 << 20);
-        for tick in 0..600 {
-            allowance.accrue(Nanos::from_millis(100 * tick), limit);
-            while allowance.any() {
-                allowance.take(2 << 20);
-                taken += 2 << 20;
-            }
-        }
-        let most = 60 * limit + (2 << 20);
-        assert!((most - (4 << 20)..=most).contains(&taken), "{taken}");
-        // What was not used is kept for a second only.
-        allowance.accrue(Nanos::from_secs(1_000), limit);
-        allowance.take(limit);
-        assert!(!allowance.any());
     }
 
     #[test]

@@ -88,7 +88,7 @@ impl Inventory {
 }
 
 impl Hemem {
-    const fn page_bytes(&self) -> u64 {
+    pub(super) const fn page_bytes(&self) -> u64 {
         self.params.page_size.bytes()
     }
 
@@ -116,6 +116,7 @@ impl Hemem {
         self.actions.push_back(Action::Migrate {
             page: self.table.page(unit),
             migration,
+            mechanism: None,
             reason,
         });
     }

@@ -12,7 +12,7 @@
 //! With page-table scans in place of samples it is a preset of its own ([`PAGE_TABLE`], 5.1).
 //!
 //! * [`params`]; `page_table` (scans), `classify` (counts, cooling), `table` (8 bytes a page), `lists`, `regions` (what is
-//!   managed), `pool` (free memory, the rate limit), `migrate` (what is ordered); this file ties them
+//!   managed), `pool` (free memory), `migrate` (what is ordered); this file ties them
 //!   together.
 
 mod classify;
@@ -44,13 +44,14 @@ use crate::Policy;
 use crate::Preset;
 use crate::event::Action;
 use crate::event::Event;
+use crate::kit::TokenBucket;
+use crate::kit::rate::bytes_in;
 use crate::preset::Colour;
 use classify::Seat;
 use figures::Figures;
 use lists::List;
 pub use page_table::PAGE_TABLE;
 pub use params::Params;
-use pool::Limit;
 use pool::Pool;
 use regions::Regions;
 use table::CLOCK_TURN;
@@ -131,7 +132,8 @@ pub struct Hemem {
     lists: [List; QUEUES],
     regions: Regions,
     pool: Pool,
-    limit: Limit,
+    /// The migration rate limit (3.2).
+    limit: TokenBucket,
     /// The cooling clock.
     clock: u16,
     /// Of the two hot lists, in the order of [`Queue`].
@@ -158,11 +160,7 @@ impl Hemem {
             lists: Default::default(),
             regions: Regions::default(),
             pool: Pool::new(tiers),
-            limit: Limit::new(
-                params.max_migration_rate,
-                params.policy_interval,
-                params.page_size.bytes(),
-            ),
+            limit: TokenBucket::default(),
             clock: 0,
             rounds: [Round::default(); 2],
             round_due: false,
@@ -444,7 +442,10 @@ impl Policy for Hemem {
         if !self.pool.is_known() || !self.params.migrate {
             return;
         }
-        self.limit.refill(now);
+        // Two intervals' worth may be used at once, and always one swap of pages.
+        let (rate, interval) = (self.params.max_migration_rate, self.params.policy_interval);
+        let most = bytes_in(interval + interval, rate).max(2 * self.page_bytes());
+        self.limit.fill(now, rate, most);
         self.look_for_pages(now);
         self.restore_reserve(now);
         self.promote(now);

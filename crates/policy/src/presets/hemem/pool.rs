@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How much memory the two tiers have free, between two samples of it; the migration rate.
+//! How much memory the two tiers have free, between two samples of it.
 //!
 //! HeMem knows two memories. Here the fastest tier is the one, all others are the other, and each may
 //! be several nodes: a migration goes to the roomiest. A sample is true when it is taken and stale at
@@ -8,7 +8,6 @@
 //! ends as one) have changed the free memory already; they must not be reckoned with twice, so what
 //! orders under way can explain of a change is left for their end.
 
-use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::NodeMemory;
 use terrace_core::Tiers;
@@ -161,47 +160,6 @@ impl Pool {
         if let Some(node) = self.node(id) {
             node.full = true;
         }
-    }
-}
-
-/// The migration rate limit (3.2), a token bucket.
-#[derive(Debug)]
-pub(super) struct Limit {
-    rate: u64,
-    most: u64,
-    tokens: u64,
-    filled: Nanos,
-}
-
-impl Limit {
-    /// `rate` bytes a second, of which two intervals' worth may be used at once, and always one swap of
-    /// pages.
-    pub(super) fn new(rate: u64, interval: Nanos, page: u64) -> Self {
-        let burst = u128::from(rate) * u128::from(interval.0) * 2 / 1_000_000_000;
-        Self {
-            rate,
-            most: u64::try_from(burst).unwrap_or(u64::MAX).max(page * 2),
-            tokens: 0,
-            filled: Nanos::ZERO,
-        }
-    }
-
-    pub(super) fn refill(&mut self, now: Nanos) {
-        let span = u128::from(now.since(self.filled).0);
-        let grown = u128::from(self.rate) * span / 1_000_000_000;
-        if grown > 0 {
-            let grown = u64::try_from(grown).unwrap_or(u64::MAX);
-            self.tokens = self.tokens.saturating_add(grown).min(self.most);
-            self.filled = now;
-        }
-    }
-
-    pub(super) const fn has(&self, bytes: u64) -> bool {
-        self.tokens >= bytes
-    }
-
-    pub(super) const fn take(&mut self, bytes: u64) {
-        self.tokens = self.tokens.saturating_sub(bytes);
     }
 }
 

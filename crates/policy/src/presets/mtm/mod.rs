@@ -327,6 +327,7 @@ impl Policy for Mtm {
         Some(Action::Migrate {
             page,
             migration,
+            mechanism: None,
             reason,
         })
     }

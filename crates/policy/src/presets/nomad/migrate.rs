@@ -139,6 +139,7 @@ impl Nomad {
         self.actions.push_back(Action::Migrate {
             page,
             migration,
+            mechanism: None,
             reason,
         });
     }

@@ -16,6 +16,7 @@ use crate::event::Action;
 use crate::kit::pages::Key;
 use crate::kit::pages::page_of;
 use crate::kit::pages::split;
+use crate::kit::rate;
 
 impl Nomad {
     /// A page that a faster tier is there for was touched: it is a candidate (3.1). Pages of 1 GiB have
@@ -111,11 +112,9 @@ impl Nomad {
 
     /// Asks for passes as long as the scanner's over what is known now, where that changed by an eighth.
     pub(super) fn ask(&mut self) {
-        let known = u128::from(self.residents.pages.mapped_bytes()) * 1_000_000_000;
-        let nanos = known / u128::from(self.params.accessed_rate.max(1));
-        let nanos = Nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
-        let pass = nanos.max(self.params.accessed_pass);
-        if pass.0.abs_diff(self.pass.0) >= self.pass.0.div_ceil(8) {
+        let known = self.residents.pages.mapped_bytes();
+        let pass = rate::time_of(known, self.params.accessed_rate).max(self.params.accessed_pass);
+        if rate::differs(pass, self.pass) {
             self.pass = pass;
             self.actions.push_back(Action::ReadAccessed {
                 shortest: Nanos(pass.0 / FIRST_READING),

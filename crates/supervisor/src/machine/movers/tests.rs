@@ -2,20 +2,26 @@
 //! Orders and their ends, with an agent that is this process.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::Mutex;
 
 use terrace_core::Addr;
+use terrace_core::Measurement;
 use terrace_core::NodeId;
 use terrace_core::Tiers;
 use terrace_mover::agent::Terms;
 use terrace_mover::greeting::Greeting;
 use terrace_mover::greeting::Progress;
+use terrace_policy::Action;
+use terrace_policy::Event;
+use terrace_policy::Policy;
 use terrace_sys::unix_channel::Channel;
 use terrace_sys::unix_channel::Listener;
 
 use super::*;
 
 /// An agent that takes orders from this process, and answers none.
-fn agent() -> (Channel, AgentLink) {
+fn agent(commit: Commit) -> (Channel, AgentLink) {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("socket");
     let listener = Listener::bind(Path::new(&path)).expect("listening");
@@ -31,7 +37,7 @@ fn agent() -> (Channel, AgentLink) {
     let terms = Terms {
         copy_workers: 1,
         batch_pages: 1,
-        commit: Commit::Copy,
+        commit,
         copy_threads: 1,
         streaming: false,
     };
@@ -44,7 +50,7 @@ fn agent() -> (Channel, AgentLink) {
 }
 
 fn movers() -> (Channel, Movers, Engine) {
-    let (peer, link) = agent();
+    let (peer, link) = agent(Commit::Copy);
     let mut movers = Movers::new(MovePagesMover::start().expect("a mover"));
     movers.links.insert(link.pid(), link);
     let tiers = Tiers::new(Vec::new());
@@ -64,7 +70,9 @@ fn promote(movers: &mut Movers, pid: Pid, number: u64) {
         to: NodeId(0),
         keep_shadow: true,
     };
-    movers.migrate(page, migration);
+    movers
+        .migrate(Nanos(3), page, migration, None)
+        .expect("taken on");
 }
 
 #[test]
@@ -110,7 +118,7 @@ fn who_answers_nothing_has_so_many_orders_and_no_more() {
     }
     assert_eq!(movers.reclaim_shadows(4096), Err(Refusal::Busy));
     let by_agent = movers.outstanding.values();
-    let by_agent = by_agent.filter(|o| o.way == Way::Transaction).count();
+    let by_agent = by_agent.filter(|o| o.by_agent).count();
     assert_eq!(by_agent + movers.reclaims.len(), ORDERS_MAX);
     movers.forget(Nanos::ZERO, me, &mut engine);
     assert!(movers.open.is_empty() && movers.reclaims.is_empty());
@@ -129,7 +137,10 @@ fn pages_change_places_in_one_process_with_an_agent_and_nowhere_else() {
     let (small, large) = (PageSize::Base4K, PageSize::Huge2M);
     let exchange = |movers: &mut Movers, page, with| {
         let to = NodeId(0);
-        movers.migrate(page, Migration::Exchange { to, with });
+        let migration = Migration::Exchange { to, with };
+        movers
+            .migrate(Nanos(3), page, migration, None)
+            .expect("taken on");
     };
     exchange(&mut movers, page(me, 1, small), page(me, 2, small));
     assert_eq!(movers.refused().map(|end| end.seq), None);
@@ -164,4 +175,125 @@ fn pages_change_places_in_one_process_with_an_agent_and_nowhere_else() {
         None
     );
     assert_eq!((movers.in_flight(), engine.stats().lost), (0, 1));
+}
+
+/// Notes how migrations ended.
+#[derive(Debug, Default)]
+struct Ends(Arc<Mutex<Vec<Event>>>);
+
+impl Policy for Ends {
+    fn name(&self) -> &'static str {
+        "ends"
+    }
+    fn observe(&mut self, _now: Nanos, event: &Event) {
+        self.0.lock().expect("one thread").push(*event);
+    }
+    fn tick(&mut self, _now: Nanos) {}
+    fn poll_action(&mut self) -> Option<Action> {
+        None
+    }
+    fn next_deadline(&self) -> Nanos {
+        Nanos::MAX
+    }
+    fn counters(&self) -> Vec<Measurement> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn an_end_tells_by_what_and_how_long() {
+    let (_peer, mut movers, _) = movers();
+    let ends = Ends::default();
+    let told = Arc::clone(&ends.0);
+    let mut engine = Engine::new(Box::new(ends));
+    let me = Pid(std::process::id());
+    let room = &mut CacheRoom::default();
+    // The agent does the first; the second it cannot, and `move_pages` does.
+    (1..3).for_each(|number| promote(&mut movers, me, number));
+    let mut end = |at, from, seq, outcome| {
+        let end = End {
+            seq,
+            outcome,
+            inaccessible: Nanos(5),
+        };
+        movers.ended(Nanos(at), from, end, room, &mut engine);
+    };
+    end(103, Reporter::Agent(me), 1, Outcome::Done);
+    end(104, Reporter::Agent(me), 2, Outcome::NotManaged);
+    end(203, Reporter::MovePages, 2, Outcome::Done);
+    let told = told.lock().expect("one thread");
+    let told = told.iter().map(|event| match *event {
+        Event::Ended {
+            mechanism,
+            took,
+            inaccessible,
+            verdict,
+            ..
+        } => (mechanism, took.0, inaccessible.0, verdict),
+        other => panic!("{other:?}"),
+    });
+    let told: Vec<_> = told.collect();
+    let (yes, no) = (
+        Verdict::Moved { shadow: true },
+        Verdict::Moved { shadow: false },
+    );
+    let first = (Mechanism::CopyInCommit, 100, 5, yes);
+    assert_eq!(told, [first, (Mechanism::MovePages, 200, 0, no)]);
+    assert_eq!(engine.stats().inaccessible_ns.count, 1);
+}
+
+#[test]
+fn a_mechanism_that_is_stated_is_the_agents_own_or_move_pages() {
+    let own = [
+        (Commit::Transaction, Mechanism::Transaction),
+        (Commit::Copy, Mechanism::CopyInCommit),
+        (Commit::Wait, Mechanism::WritersWait),
+    ];
+    let me = Pid(std::process::id());
+    let to = NodeId(0);
+    let page = |pid, size| PageRef {
+        pid,
+        addr: Addr(1 << 21),
+        size,
+    };
+    let up = Migration::Promote {
+        to,
+        keep_shadow: true,
+    };
+    for (commit, its) in own {
+        let (_peer, link) = agent(commit);
+        let mut movers = Movers::new(MovePagesMover::start().expect("a mover"));
+        movers.links.insert(link.pid(), link);
+        // A shadow is of a base page, and what writers wait for is a huge one.
+        let size = match commit {
+            Commit::Wait => PageSize::Huge2M,
+            _ => PageSize::Base4K,
+        };
+        let others = own.map(|(_, mechanism)| mechanism).into_iter();
+        let others = others.filter(|other| *other != its);
+        let never = [Mechanism::InFault, Mechanism::AdaptiveCopy];
+        let never = never
+            .into_iter()
+            .chain([Mechanism::ParallelCopy, Mechanism::Exchange]);
+        for mechanism in others.chain(never) {
+            let served = movers.migrate(Nanos::ZERO, page(me, size), up, Some(mechanism));
+            assert_eq!(served, Err(Refusal::Unserved), "{commit:?} {mechanism:?}");
+        }
+        let served = movers.migrate(Nanos::ZERO, page(Pid(1), size), up, Some(its));
+        assert_eq!(served, Err(Refusal::Unserved), "it has no agent");
+        assert_eq!(movers.in_flight(), 0);
+        for (seq, mechanism) in (1..).zip([its, Mechanism::MovePages]) {
+            let served = movers.migrate(Nanos::ZERO, page(me, size), up, Some(mechanism));
+            assert_eq!(served, Ok(()), "{commit:?} {mechanism:?}");
+            assert_eq!(movers.outstanding[&seq].mechanism, mechanism);
+        }
+        // So and not otherwise: what the agent cannot do is at its end.
+        let order = movers.outstanding[&1];
+        assert!(!order.is_for_move_pages(Outcome::NotManaged, true));
+        let free = Outstanding {
+            stated: false,
+            ..order
+        };
+        assert!(free.is_for_move_pages(Outcome::NotManaged, true));
+    }
 }

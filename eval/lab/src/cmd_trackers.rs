@@ -51,11 +51,14 @@ struct WhatArgs {
     #[arg(long, value_name = "TIME", default_value = "8s", value_parser = humantime::parse_duration)]
     time: Duration,
     /// Free fast memory that the workloads are sized for
-    #[arg(long, value_name = "SIZE", default_value = "24MiB", value_parser = terrace_core::parse_bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "12MiB", value_parser = terrace_core::parse_bytes)]
     fast_free: u64,
     /// How long a phase of `phases` is
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = terrace_core::parse_duration)]
     phase_time: terrace_core::Nanos,
+    /// Which node all memory is on; hint faults leave out the fast one where a program has one thread
+    #[arg(long, value_name = "NODE", default_value = "slow", value_parser = ["slow", "fast"])]
+    place: String,
     /// Seed of the workloads
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -129,6 +132,7 @@ impl WhatArgs {
                     .collect(),
                 fast_free: self.fast_free,
                 seed: self.seed,
+                place: if self.place == "fast" { "fast" } else { "slow" },
             };
             load.program().map(|_| load)
         };
@@ -152,6 +156,7 @@ impl WhatArgs {
             format!("--time={}ms", self.time.as_millis()),
             format!("--fast-free={}", self.fast_free),
             format!("--phase-time={}ns", self.phase_time.0),
+            format!("--place={}", self.place),
             format!("--seed={}", self.seed),
         ]
     }

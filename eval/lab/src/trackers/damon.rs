@@ -151,7 +151,10 @@ fn cut(directory: &Path, range: Range, count: u64) -> anyhow::Result<()> {
 
 /// What it tells from now on.
 fn trace() -> anyhow::Result<File> {
-    write(format!("{TRACING}/events/damon/damon_aggregated/enable"), &1)?;
+    write(
+        format!("{TRACING}/events/damon/damon_aggregated/enable"),
+        &1,
+    )?;
     let path = format!("{TRACING}/trace_pipe");
     let non_blocking = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits())?;
     let mut options = File::options();
@@ -211,7 +214,10 @@ impl Drop for Damon {
         // The guest ends soon, and the next one says it where DAMON is not to be had any more.
         let _ = write(format!("{ADMIN}/0/state"), "off");
         let _ = write(format!("{ADMIN}/nr_kdamonds"), &0);
-        let _ = write(format!("{TRACING}/events/damon/damon_aggregated/enable"), &0);
+        let _ = write(
+            format!("{TRACING}/events/damon/damon_aggregated/enable"),
+            &0,
+        );
     }
 }
 

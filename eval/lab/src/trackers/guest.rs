@@ -22,8 +22,9 @@ use super::watch::Faults;
 use super::watch::Samples;
 use super::watch::Watch;
 
-/// How often a tracker's news are taken.
-const LOOK: Duration = Duration::from_millis(200);
+/// How often a tracker's news are taken: looking costs something, too.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// What the guest is to do.
 #[derive(Debug, Clone)]
 pub struct Job {

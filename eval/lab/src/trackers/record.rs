@@ -24,8 +24,8 @@ pub enum Source {
 }
 
 impl Source {
-    /// What is compared unless told otherwise. DAMON has few regions that it can look at often, or many.
-    pub const ALL: &str = "hint-faults,pmu,damon-100,damon-1000,accessed-bits";
+    /// What is compared unless told otherwise. DAMON has as many regions as by default.
+    pub const ALL: &str = "hint-faults,pmu,damon-1000,accessed-bits";
 }
 
 impl fmt::Display for Source {

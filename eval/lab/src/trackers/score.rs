@@ -229,7 +229,9 @@ mod tests {
         close(blind.recall[1], (13.0 / 4.0 + 12.0) / 25.0);
         assert_eq!(blind.rank, None);
         let alike = Score::of(&[1.0; 100], &said(&[1.0; 100]));
-        assert_eq!((alike.recall, alike.accesses), ([1.0; 3], [1.0; 3]));
+        for value in alike.recall.into_iter().chain(alike.accesses) {
+            close(value, 1.0);
+        }
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub struct Load {
     pub fast_free: u64,
     /// Of everything random.
     pub seed: u64,
+    /// Where its memory is, as `terrace-bench` takes it.
+    pub place: &'static str,
 }
 
 /// The program once it runs; killed when dropped.
@@ -69,7 +71,7 @@ impl Load {
         Ok(workload.programs.remove(0))
     }
 
-    /// Fills its memory on the fast node and lets it go.
+    /// Fills its memory and lets it go.
     ///
     /// # Errors
     ///
@@ -79,7 +81,7 @@ impl Load {
         let mut child = Command::new(&self.bench)
             .arg(&self.workload)
             .args(&self.settings)
-            .args(["--hold", "--place=fast", "--seconds=1h"])
+            .args(["--hold", "--seconds=1h", "--place", self.place])
             .arg(format!("--fast-free={}", self.fast_free))
             .arg(format!("--seed={}", self.seed))
             .stdin(Stdio::piped())

@@ -77,29 +77,26 @@ fn patterns() -> Vec<(PageBits, PageBits)> {
     (0..64).map(|_| pattern()).collect()
 }
 
-/// All chunks, the first quarter on the fast node.
+/// All chunks, the first quarter on the fast node: first at the early rung, then at the last.
 fn pass(engine: &mut Engine, begin: Nanos, patterns: &[(PageBits, PageBits)]) {
     let rung = Nanos::from_millis(4);
-    for (chunk, (early, late)) in (0..CHUNKS).zip(patterns.iter().cycle()) {
-        let nodes = [(if chunk < CHUNKS / 4 { FAST } else { SLOW }, PageBits::ALL)];
-        let reading = |since, until, last, accessed: PageBits, fresh| ChunkReading {
-            pid: Pid(1),
-            start: Addr(chunk * CHUNK_BYTES),
-            since,
-            until,
-            last,
-            huge: false,
-            present: PageBits::ALL,
-            accessed,
-            fresh,
-            nodes: &nodes,
-        };
-        engine.accessed(
-            begin + rung,
-            &reading(Nanos::ZERO, rung, false, *early, *early),
-        );
-        let last = reading(rung, PASS, true, *late, late.without(early));
-        engine.accessed(begin + PASS, &last);
+    for last in [false, true] {
+        for (chunk, (early, late)) in (0..CHUNKS).zip(patterns.iter().cycle()) {
+            let node = if chunk < CHUNKS / 4 { FAST } else { SLOW };
+            let reading = ChunkReading {
+                pid: Pid(1),
+                start: Addr(chunk * CHUNK_BYTES),
+                since: if last { rung } else { Nanos::ZERO },
+                until: if last { PASS } else { rung },
+                last,
+                huge: false,
+                present: PageBits::ALL,
+                accessed: if last { *late } else { *early },
+                fresh: if last { late.without(early) } else { *early },
+                nodes: &[(node, PageBits::ALL)],
+            };
+            engine.accessed(begin + reading.until, &reading);
+        }
     }
     let pages = CHUNKS * CHUNK_PAGES as u64;
     let (pid, busy) = (Pid(1), Nanos::from_millis(100));

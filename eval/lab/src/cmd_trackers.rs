@@ -71,6 +71,9 @@ pub(crate) struct TrackersArgs {
     guest: GuestArgs,
     #[command(flatten)]
     what: WhatArgs,
+    /// Show figures that an earlier run has written (`--json`) too; what runs now replaces what is there
+    #[arg(long, value_name = "FILE")]
+    with: Option<PathBuf>,
     /// Write the figures as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -207,11 +210,29 @@ pub(crate) fn main(args: &TrackersArgs) -> anyhow::Result<ExitCode> {
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok())
         .collect();
-    write(args, &rows)?;
-    println!("{}", table::render(&rows));
     let good =
         outcome.code == 0 && rows.len() == pairs && rows.iter().all(|row| row.failed.is_none());
+    let rows = match &args.with {
+        Some(path) => with(rows, path)?,
+        None => rows,
+    };
+    write(args, &rows)?;
+    println!("{}", table::render(&rows));
     Ok(ExitCode::from(u8::from(!good)))
+}
+
+/// Those of an earlier run that none of these replaces, and these, by workload and tracker.
+fn with(rows: Vec<Row>, path: &Path) -> anyhow::Result<Vec<Row>> {
+    let text =
+        fs::read_to_string(path).with_context(|| format!("Cannot read {}", path.display()))?;
+    let earlier: Vec<Row> = serde_json::from_str(&text)
+        .with_context(|| format!("{} was not written by trackers --json", path.display()))?;
+    let key = |row: &Row| (row.workload.clone(), row.source, row.permille);
+    let new: Vec<_> = rows.iter().map(key).collect();
+    let kept = earlier.into_iter().filter(|row| !new.contains(&key(row)));
+    let mut all: Vec<Row> = kept.chain(rows).collect();
+    all.sort_by_key(key);
+    Ok(all)
 }
 
 fn write(args: &TrackersArgs, rows: &[Row]) -> anyhow::Result<()> {
@@ -247,6 +268,30 @@ fn to_stderr() -> Sink {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_ran_now_replaces_what_ran_before() {
+        let row = |workload: &str, permille, seen| Row {
+            workload: workload.to_owned(),
+            source: Source::Pmu,
+            permille,
+            seconds: 1.0,
+            own_s: 0.0,
+            kernel_s: 0.0,
+            program_s: 0.0,
+            pages: 9,
+            seen,
+            score: None,
+            failed: None,
+        };
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let before = vec![row("zipf", 5, 1), row("gups", 5, 2)];
+        fs::write(file.path(), serde_json::to_string(&before).expect("data")).expect("written");
+        let all = with(vec![row("zipf", 5, 3), row("gups", 10, 4)], file.path()).expect("rows");
+        let seen: Vec<usize> = all.iter().map(|row| row.seen).collect();
+        assert_eq!(seen, [2, 4, 3]);
+        assert!(with(Vec::new(), Path::new("/nowhere")).is_err());
+    }
 
     #[test]
     fn a_budget_is_a_percentage_with_one_digit() {

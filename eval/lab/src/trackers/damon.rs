@@ -5,7 +5,7 @@
 //! the trace point `damon:damon_aggregated`, which tells each region's count at the end of each aggregation
 //! at a fraction of what asking by sysfs takes. DAMON looks at one page of each region every sampling interval;
 //! an aggregation is twenty of them, as by default. It is told the program's memory and spends nothing on the rest.
-//! Its share is kept by the sampling interval, found by trying.
+//! Its share is kept by the sampling interval: found by a try, and adapted as the number of regions changes.
 
 use std::fs;
 use std::fs::File;
@@ -35,9 +35,12 @@ const TRACING: &str = "/sys/kernel/tracing";
 const SAMPLES: u64 = 20;
 /// The sampling interval at first, us: four times DAMON's default.
 const FIRST_US: u64 = 20_000;
-/// How often the interval is adapted, each time after so long.
-const TRIES: u32 = 3;
-const TRY: Duration = Duration::from_millis(1200);
+/// How long it is tried with that.
+const TRY: Duration = Duration::from_millis(2400);
+/// The shortest interval and the longest, us. An aggregation shall not be longer than two seconds.
+const SAMPLE_US: (u64, u64) = (1_000, 100_000);
+/// Its share is held within this of what it should be.
+const SLACK: (f64, f64) = (0.8, 1.2);
 
 /// See the module. Switched off when dropped.
 #[derive(Debug)]
@@ -45,6 +48,8 @@ pub(super) struct Damon {
     kdamond: Pid,
     before: Nanos,
     sample_us: u64,
+    /// Since when.
+    changed: Nanos,
     trace: File,
     /// What a line is not yet whole of.
     text: Vec<u8>,
@@ -91,29 +96,33 @@ impl Damon {
             kdamond: Pid(text.trim().parse().context("No kdamond")?),
             before: Nanos::ZERO,
             sample_us: FIRST_US,
+            changed: Nanos::ZERO,
             trace,
             text: Vec::new(),
         };
-        for _ in 0..TRIES {
-            damon.adapt(range, permille)?;
-        }
+        damon.attempt(range, permille)?;
         damon.before = damon.busy();
         Ok(damon)
     }
 
     /// Runs for a while, and takes the interval at which that would have been its share.
-    fn adapt(&mut self, range: Range, permille: u32) -> anyhow::Result<()> {
+    fn attempt(&mut self, range: Range, permille: u32) -> anyhow::Result<()> {
         let (begin, own) = (clock::now(), own_time());
         let before = self.busy();
         std::thread::sleep(TRY);
         self.drain(&mut Heat::new(range))?;
-        let own = own_time().since(own);
-        let busy = u128::from((self.busy().since(before) + own).0) * 1_000;
-        let share = u128::from(clock::now().since(begin).0) * u128::from(permille);
-        let wanted = u128::from(self.sample_us) * busy / share.max(1);
-        self.sample_us = u64::try_from(wanted)
-            .unwrap_or(FIRST_US)
-            .clamp(1_000, 1_000_000);
+        let busy = self.busy().since(before) + own_time().since(own);
+        let took = Duration::from(busy).as_secs_f64();
+        let watched = Duration::from(clock::now().since(begin)).as_secs_f64();
+        self.scale(took / watched * 1e3 / f64::from(permille))
+    }
+
+    /// So much longer intervals.
+    fn scale(&mut self, factor: f64) -> anyhow::Result<()> {
+        let wanted = Duration::from_micros(self.sample_us).mul_f64(factor.clamp(0.1, 10.0));
+        let wanted = u64::try_from(wanted.as_micros()).unwrap_or(FIRST_US);
+        self.sample_us = wanted.clamp(SAMPLE_US.0, SAMPLE_US.1);
+        self.changed = clock::now();
         intervals(self.sample_us)?;
         write(format!("{ADMIN}/0/state"), "commit")
     }
@@ -197,6 +206,16 @@ impl Watch for Damon {
             for page in heat.pages(region) {
                 heat.add(page, accessed, aggregation);
             }
+        }
+        Ok(())
+    }
+
+    fn steer(&mut self, used: f64) -> anyhow::Result<()> {
+        // A change begins an aggregation anew.
+        let since = clock::now().since(self.changed);
+        let settled = since > Nanos(2 * self.sample_us * SAMPLES * 1_000);
+        if settled && !(SLACK.0..SLACK.1).contains(&used) {
+            self.scale(used.clamp(0.5, 2.0))?;
         }
         Ok(())
     }

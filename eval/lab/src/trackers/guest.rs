@@ -120,7 +120,7 @@ fn run(job: &Job, load: &Load, source: Source, permille: u32) -> anyhow::Result<
         row.own_s = seconds(own_time().since(own));
         row.kernel_s = seconds(now.kernel.since(others.kernel));
         row.program_s = seconds(now.program.since(others.program));
-        watch.steer(row.overhead() * 1e3 < f64::from(permille))?;
+        watch.steer(row.overhead() * 1e3 / f64::from(permille))?;
         if !target.is_alive() {
             bail!("The workload ended before it was told to");
         }

@@ -45,12 +45,12 @@ pub trait Watch {
     /// What it took so far of others' time: kernel threads', and estimated of the program's.
     fn others(&self) -> Others;
 
-    /// So much of its share is left over (or owed): it may do more, or has to do less.
+    /// Of its share it used so much, 1 being all: it may do more, or has to do less.
     ///
     /// # Errors
     ///
     /// Where it cannot be set.
-    fn steer(&mut self, _under: bool) -> anyhow::Result<()> {
+    fn steer(&mut self, _used: f64) -> anyhow::Result<()> {
         Ok(())
     }
 }
@@ -265,7 +265,8 @@ impl Watch for Faults {
         }
     }
 
-    fn steer(&mut self, under: bool) -> anyhow::Result<()> {
+    fn steer(&mut self, used: f64) -> anyhow::Result<()> {
+        let under = used < 1.0;
         if under != self.on {
             self.on = under;
             switch(under)?;

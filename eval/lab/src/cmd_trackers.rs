@@ -54,7 +54,7 @@ struct WhatArgs {
     #[arg(long, value_name = "SIZE", default_value = "12MiB", value_parser = terrace_core::parse_bytes)]
     fast_free: u64,
     /// How long a phase of `phases` is
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = terrace_core::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = terrace_core::parse_duration)]
     phase_time: terrace_core::Nanos,
     /// Which node all memory is on; hint faults leave out the fast one where a program has one thread
     #[arg(long, value_name = "NODE", default_value = "slow", value_parser = ["slow", "fast"])]

@@ -112,6 +112,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
             "terrace-sim",
             "terrace-bench",
             "terrace-sys",
+            "terrace-track",
         ],
     ),
     ("xtask", &[]),

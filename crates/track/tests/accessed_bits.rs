@@ -379,6 +379,50 @@ fn nobody_waits_longer_for_a_mapping_than_a_clearing_may_take() {
     assert!(more(2) < more(250) / 3, "{worst:?}");
 }
 
+/// KiB of the mapping that holds an address whose entries have their dirty bit, and whose have not.
+fn dirty_and_clean(addr: u64) -> (u64, u64) {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").expect("this process");
+    let (mut inside, mut dirty, mut clean) = (false, 0, 0);
+    for line in smaps.lines() {
+        let first = line.split(' ').next().unwrap_or_default();
+        if let Some((start, end)) = first.split_once('-') {
+            let parse = |text| u64::from_str_radix(text, 16).unwrap_or(0);
+            inside = (parse(start)..parse(end)).contains(&addr);
+        }
+        let kib = || line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok();
+        match first {
+            "Private_Dirty:" if inside => dirty = kib().unwrap_or(0),
+            "Private_Clean:" if inside => clean = kib().unwrap_or(0),
+            _ => {}
+        }
+    }
+    (dirty, clean)
+}
+
+/// Why dirty bits are not read: anonymous memory is dirty from its first touch on, and what clears the accessed
+/// bits leaves that as it is, passes and passes after the last write.
+#[test]
+fn anonymous_memory_is_dirty_for_ever() {
+    let _alone = alone();
+    let start = memory(8, Advice::LinuxNoHugepage);
+    let mut tracker = open();
+    tracker.ask(Nanos::from_millis(10), Nanos::from_millis(50));
+    gather(&mut tracker, start, 8, 10);
+    drop(tracker);
+    let (dirty, clean) = dirty_and_clean(start);
+    println!("ten passes after the last write: {dirty} KiB dirty, {clean} KiB clean");
+    assert!(dirty >= 8 * CHUNK / 1024, "{dirty} KiB");
+    assert_eq!(clean, 0);
+    // That it can be told at all: the one call that cleans a page gives it up.
+    let at = std::ptr::with_exposed_provenance_mut(usize::try_from(start).expect("64 bit"));
+    // SAFETY: memory of this test, whose content nobody needs any more.
+    unsafe {
+        rustix::mm::madvise(at, usize::try_from(CHUNK).expect("fits"), Advice::LinuxFree)
+            .expect("anonymous memory");
+    }
+    assert_eq!(dirty_and_clean(start).1, CHUNK / 1024);
+}
+
 /// Processor time of the reading thread so far.
 fn reader_time() -> Nanos {
     let tasks = std::fs::read_dir("/proc/self/task").expect("this process");

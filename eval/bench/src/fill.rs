@@ -72,9 +72,14 @@ pub fn oracle_pages(fast: NodeId) -> Result<u64, PlacementError> {
 /// Visits per page over a run of that length: what the best placement that stays put follows.
 #[must_use]
 pub fn mean_shares(program: &Program, seed: u64, time: Duration) -> Vec<f32> {
-    let end = Nanos::from(time);
+    mean_shares_between(program, seed, Nanos::ZERO, Nanos::from(time))
+}
+
+/// Visits per page between two times since the first visit, as shares of all.
+#[must_use]
+pub fn mean_shares_between(program: &Program, seed: u64, begin: Nanos, end: Nanos) -> Vec<f32> {
     let mut lasts = vec![0.0; program.phases.len()];
-    let mut now = Nanos::ZERO;
+    let mut now = begin;
     while now < end {
         let (phase, ends) = program.phase_at(now);
         let next = ends.map_or(end, |ends| ends.min(end));
@@ -163,6 +168,9 @@ mod tests {
         let (first, second) = (share(hot(0)) - everywhere, share(hot(1)) - everywhere);
         assert!((first / second - 2.0).abs() < 1e-3, "{first} {second}");
         assert!((share(hot(2)) - everywhere).abs() < 1e-9);
+        let late = mean_shares_between(&program, 1, Nanos::from_secs(4), Nanos::from_secs(6));
+        let third = f64::from(late[hot(2) as usize]);
+        assert!(third > 0.0 && (f64::from(late[hot(0) as usize]) - everywhere).abs() < 1e-9);
         assert_eq!(
             by_popularity(&program, 1, Duration::from_secs(3))[0],
             hot(0)

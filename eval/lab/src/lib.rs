@@ -8,7 +8,8 @@
 //! files, [`qemu`] writes the command line and [`plugin`] the memory model's options; [`guest`]
 //! is what runs as process 1 inside. [`lab_marker`] is how a guest program talks to the memory model.
 //!
-//! [`compare`] runs workloads under systems, [`validate`] holds the simulator against that.
+//! [`compare`] runs workloads under systems, [`validate`] holds the simulator against that,
+//! [`trackers`] what trackers say against the truth.
 //!
 //! What is modelled, and what that distorts, is in `docs/lab.md`.
 
@@ -22,6 +23,7 @@ pub mod kernel;
 pub mod plugin;
 pub mod qemu;
 pub mod series;
+pub mod trackers;
 pub mod validate;
 
 pub use terrace_sys::lab_marker;

@@ -11,6 +11,7 @@ use clap::Subcommand;
 mod cmd_calibrate;
 mod cmd_compare;
 mod cmd_run;
+mod cmd_trackers;
 mod cmd_validate;
 
 #[derive(Debug, Parser)]
@@ -30,6 +31,8 @@ enum Cmd {
     Compare(cmd_compare::CompareArgs),
     /// Hold the simulator against the lab: same cells in both, one table
     Validate(cmd_validate::ValidateArgs),
+    /// Hold trackers against the true accesses, each at the same price, one table
+    Trackers(cmd_trackers::TrackersArgs),
     /// Inside the lab: start or stop the memory model, or put a mark into the time series
     Mark {
         /// `start`, `stop`, or the text of a mark
@@ -50,6 +53,9 @@ enum Cmd {
     /// The guest's side of one run of `compare`
     #[command(hide = true)]
     Scenario(cmd_compare::ScenarioArgs),
+    /// The guest's side of `trackers`
+    #[command(hide = true)]
+    Watch(cmd_trackers::WatchArgs),
     /// Process 1 of the guest; not for use by hand
     #[command(hide = true)]
     GuestInit,
@@ -67,6 +73,8 @@ fn main() -> ExitCode {
         Cmd::Calibrate(args) => cmd_calibrate::main(&args),
         Cmd::Compare(args) => cmd_compare::compare(&args),
         Cmd::Validate(args) => cmd_validate::main(&args),
+        Cmd::Trackers(args) => cmd_trackers::main(&args),
+        Cmd::Watch(args) => cmd_trackers::watch(&args),
         Cmd::Scenario(args) => Ok(cmd_compare::scenario(args)),
         Cmd::Kernel {
             command: KernelCmd::Fetch,

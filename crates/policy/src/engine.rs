@@ -214,8 +214,8 @@ impl Engine {
             Action::ReadAccessed { shortest, pass } => machine.read_accessed(now, shortest, pass),
             Action::FaultAgain { page } => machine.fault_again(now, page),
             Action::Inventory => machine.inventory(now),
-            Action::Probe { node, pages } => machine.probe(now, node, pages),
-            Action::Look { node, page, pages } => machine.look(now, node, page, pages),
+            Action::ProbeNext { node, pages } => machine.probe(now, node, pages),
+            Action::ProbeRange { node, page, pages } => machine.look(now, node, page, pages),
             Action::Sample { on } => machine.sample(now, on),
         }
     }

@@ -123,7 +123,7 @@ pub enum Event {
     },
     /// A pass over the accessed bits of a process is over: all its pages were told for the last time
     /// ([`terrace_core::ChunkReading::last`]); or all named pages of it that were to be looked at
-    /// ([`Action::Look`]).
+    /// ([`Action::ProbeRange`]).
     Watched {
         /// The process.
         pid: Pid,
@@ -347,14 +347,14 @@ pub enum Action {
     Inventory,
     /// Read and clear the accessed bits of the next pages of a node, going round; each is told by
     /// [`Event::Probed`].
-    Probe {
+    ProbeNext {
         /// The node.
         node: NodeId,
         /// How many pages.
         pages: u32,
     },
     /// Read and clear the accessed bits of mapped pages that are neighbours; each is told by [`Event::Probed`].
-    Look {
+    ProbeRange {
         /// Of those on this node; or wherever they are, as a reader of page tables sees them. That reader tells
         /// by [`Event::Watched`] what all that it was asked for together took.
         node: Option<NodeId>,

@@ -151,7 +151,7 @@ impl Kernel {
     /// Whether it looks for pages to demote, with so much free.
     fn demotes_at(&mut self, free_bytes: u64) -> bool {
         self.free(free_bytes);
-        let looks = |action: &Action| matches!(action, Action::Probe { node: FAST, .. });
+        let looks = |action: &Action| matches!(action, Action::ProbeNext { node: FAST, .. });
         self.tick().iter().any(looks)
     }
 }
@@ -216,7 +216,7 @@ fn tpp_demotes_as_soon_as_promotions_reach_the_mark() {
     };
     tpp.ended(1, promote);
     tpp.ended(2, promote);
-    let looks = |action: &Action| matches!(action, Action::Probe { .. });
+    let looks = |action: &Action| matches!(action, Action::ProbeNext { .. });
     assert!(tpp.tick().iter().any(looks));
 }
 

@@ -50,11 +50,11 @@ const ACTIONS: [Action; 9] = [
     },
     Action::FaultAgain { page: PAGE },
     Action::Inventory,
-    Action::Probe {
+    Action::ProbeNext {
         node: NODE,
         pages: 5,
     },
-    Action::Look {
+    Action::ProbeRange {
         node: Some(NODE),
         page: PAGE,
         pages: 3,

@@ -238,8 +238,8 @@ mod tests {
                 shortest: period,
                 pass: period,
             },
-            Action::Probe { node: NODE, pages },
-            Action::Look {
+            Action::ProbeNext { node: NODE, pages },
+            Action::ProbeRange {
                 node: Some(NODE),
                 page,
                 pages,

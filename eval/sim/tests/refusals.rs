@@ -83,11 +83,11 @@ fn what_is_not_there_is_refused_and_the_rest_is_served() {
         addr: Addr(0),
         size: PageSize::Base4K,
     };
-    let probe = |node| Action::Probe {
+    let probe = |node| Action::ProbeNext {
         node: NodeId(node),
         pages: 1,
     };
-    let look = Action::Look {
+    let look = Action::ProbeRange {
         node: Some(NodeId(0)),
         page: page(99),
         pages: 1,

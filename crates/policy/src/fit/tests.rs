@@ -45,7 +45,7 @@ const TABLE: &[(&str, &[&str], &[&str], bool)] = &[
             "accessed-bits,hint-faults",
             "accessed-bits",
         ],
-        false,
+        true,
     ),
     ("autotiering", &[], &["accessed-bits,hint-faults"], false),
     ("adaptive", &["accessed-bits"], &["accessed-bits"], false),

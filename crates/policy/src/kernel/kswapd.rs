@@ -129,7 +129,7 @@ impl Kswapd {
         self.freed = 0;
         let pages = (self.memory.total_bytes >> 12 >> self.priority).max(32);
         let pages = pages.min(self.round_max);
-        Some(Action::Probe {
+        Some(Action::ProbeNext {
             node: self.node,
             pages: u32::try_from(pages).unwrap_or(u32::MAX),
         })

@@ -325,7 +325,7 @@ impl Mglru {
             last,
             young: 0,
         });
-        actions.push_back(Action::Look {
+        actions.push_back(Action::ProbeRange {
             node: Some(self.node),
             page: self.space.page(first),
             pages: units,

@@ -63,7 +63,7 @@ impl Bench {
         self.mglru.go(&mut self.kswapd, &mut actions);
         while let Some(action) = actions.pop_front() {
             match action {
-                Action::Look { page, pages, .. } => {
+                Action::ProbeRange { page, pages, .. } => {
                     let first = self.space.find(page).unwrap();
                     for unit in (first..first + pages).filter(|u| !self.demoted.contains(u)) {
                         self.looked += 1;

@@ -183,7 +183,7 @@ impl Machine {
         let mut refused = Vec::new();
         while let Some(action) = self.policy.poll_action() {
             match action {
-                Action::Look { page, node, pages } => {
+                Action::ProbeRange { page, node, pages } => {
                     assert_eq!((node, pages), (None, 1));
                     if self.serves_looks {
                         looks.push(page);

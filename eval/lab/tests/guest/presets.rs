@@ -9,7 +9,11 @@ use crate::SMALL;
 use crate::machine::slowed;
 use crate::number;
 
-/// A preset's run: its parameters as the lab has them, for MTM an interval that some of fit into the run.
+/// Bytes that each promotes at least, of the 40 MB that the program uses.
+const ENOUGH: u64 = 8 << 20;
+
+/// A preset's run: its parameters as the lab has them, for MTM an interval that some of fit into the run. A longer one
+/// where it promoted nothing to speak of, as on a busy host.
 fn run(preset: &Preset) -> String {
     let dilated = (preset.dilated)(20.0).into_iter();
     let mut params: Vec<String> = dilated
@@ -27,9 +31,12 @@ fn run(preset: &Preset) -> String {
     }
     let (name, params) = (preset.name, params.join(" "));
     format!(
-        "terrace run --policy {name} {params} --stats=/tmp/s -- {SMALL} --seconds 20s > /tmp/out || exit 1
-         tail -1 /tmp/out | grep -q '\"wrong\":\\[\\]' || exit 2
-         now | cmp - /tmp/before || exit 3
+        "for seconds in 20 80; do
+           terrace run --policy {name} {params} --stats=/tmp/s -- {SMALL} --seconds ${{seconds}}s > /tmp/out || exit 1
+           tail -1 /tmp/out | grep -q '\"wrong\":\\[\\]' || exit 2
+           now | cmp - /tmp/before || exit 3
+           python3 -c 'import json; exit(json.load(open(\"/tmp/s\"))[\"stats\"][\"promoted_bytes\"] <= {ENOUGH})' && break
+         done
          echo {name} $(grep -E '\"(promoted_bytes|unanswered)\"' /tmp/s)\n"
     )
 }
@@ -53,6 +60,6 @@ fn each_promotes_and_puts_the_settings_back() {
         .collect();
     assert_eq!(lines.len(), managing.len(), "{out}");
     for line in lines {
-        assert!(number(line, "promoted_bytes") > 8 << 20, "{out}");
+        assert!(number(line, "promoted_bytes") > ENOUGH, "{out}");
     }
 }

@@ -294,7 +294,7 @@ impl Mtm {
             return None;
         };
         self.round = Some(Some((pid, index)));
-        Some(Action::Look {
+        Some(Action::ProbeRange {
             node: None,
             page,
             pages: 1,

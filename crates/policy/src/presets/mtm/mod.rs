@@ -13,7 +13,7 @@
 //! is scanned, where there are any (5.5). Once an interval the regions of all tiers are ranked by their moving
 //! averages, and the hottest go to the fastest tier (6).
 //!
-//! Pages are scanned by name ([`Action::Look`]). Where the machine does not serve that, all pages are read in
+//! Pages are scanned by name ([`Action::ProbeRange`]). Where the machine does not serve that, all pages are read in
 //! passes ([`Action::ReadAccessed`]): the first reading of a pass, `scan_spacing` after the clearing, is a scan of the
 //! chosen pages. `docs/papers/mtm.md` has each decision.
 //!
@@ -119,7 +119,9 @@ pub static PRESET: Preset = Preset {
     uses: Capabilities::SAMPLES
         .union(Capabilities::HINT_FAULTS)
         .union(Capabilities::MAPPINGS)
-        .union(Capabilities::ADAPTIVE_COPY),
+        .union(Capabilities::ADAPTIVE_COPY)
+        // What the agent has of it: it copies beside the program, and the first write waits for the rest.
+        .union(Capabilities::WRITERS_WAIT),
     priorities: false,
     colour: Colour {
         light: "#741b47",
@@ -220,7 +222,7 @@ impl Mtm {
     }
 
     fn refused(&mut self, what: Action, why: Refusal) {
-        if matches!(what, Action::Look { .. }) && why == Refusal::Unserved {
+        if matches!(what, Action::ProbeRange { .. }) && why == Refusal::Unserved {
             self.read_in_passes();
         } else if matches!(what, Action::Scan { .. }) {
             self.faults = None;

@@ -54,6 +54,18 @@ fn claims(folder: &Path, more: &[&str]) -> Command {
     command
 }
 
+/// Each run of the repository's own claims can be made: its preset has these parameters, its machine these nodes.
+#[test]
+fn the_claims_there_are_can_be_run() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let nothing = tempfile::tempdir().expect("a folder");
+    let keep = nothing.path().to_str().expect("a plain path");
+    let output = claims(&root, &["--finished", "--keep", keep, "--json"]).assert();
+    let output = output.success();
+    let told = String::from_utf8(output.get_output().stderr.clone()).unwrap();
+    assert!(told.contains("claims need runs"), "{told}");
+}
+
 #[test]
 fn a_held_claim_that_does_not_hold_fails() {
     // Half of the pages fit the fast node.

@@ -29,6 +29,7 @@ mod cpu_share;
 mod drive;
 mod exact;
 mod hardware;
+mod in_turn;
 mod memory;
 mod memory_mode;
 mod mover;

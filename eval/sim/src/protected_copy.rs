@@ -6,8 +6,6 @@
 //! every mapped page that lies in it, all at once and with one end. One worker takes order after
 //! order. With a DMA engine the copy takes no processor.
 
-use std::collections::VecDeque;
-
 use terrace_core::PageRef;
 use terrace_policy::Mechanism;
 use terrace_policy::Migration;
@@ -15,7 +13,9 @@ use terrace_policy::Refusal;
 use terrace_policy::Served;
 use terrace_policy::Verdict;
 
+use crate::in_turn::InTurn;
 use crate::memory::Depth;
+use crate::threaded_copy::Copier;
 use crate::world::By;
 use crate::world::Charge;
 use crate::world::Clock;
@@ -64,9 +64,7 @@ struct Job {
 #[derive(Debug)]
 pub(crate) struct ProtectedCopy {
     pub(crate) copying: Copying,
-    queue: VecDeque<Order>,
-    job: Option<Job>,
-    pub(crate) next: u64,
+    turn: InTurn<Order, Job>,
     /// When the pages being copied can be written again.
     pub(crate) until: u64,
 }
@@ -75,9 +73,7 @@ impl ProtectedCopy {
     pub(crate) const fn new(copying: Copying) -> Self {
         Self {
             copying,
-            queue: VecDeque::new(),
-            job: None,
-            next: u64::MAX,
+            turn: InTurn::new(),
             until: 0,
         }
     }
@@ -86,8 +82,8 @@ impl ProtectedCopy {
 impl World {
     /// When a mover goes on.
     pub(crate) fn movers_next(&self) -> u64 {
-        let protected = self.protected.as_ref().map_or(u64::MAX, |p| p.next);
-        let copier = self.copier.as_ref().map_or(u64::MAX, |c| c.next);
+        let protected = self.protected.as_ref().map_or(u64::MAX, |p| p.turn.next);
+        let copier = self.copier.as_ref().map_or(u64::MAX, Copier::next);
         self.workers.next.min(protected).min(copier)
     }
 
@@ -129,10 +125,7 @@ impl World {
             self.set(unit, bits::ORDERED);
         }
         if let Some(worker) = &mut self.protected {
-            worker.queue.push_back(order);
-            if worker.job.is_none() && worker.next == u64::MAX {
-                worker.next = now;
-            }
+            worker.turn.push(now, order);
         }
         Ok(())
     }
@@ -156,16 +149,13 @@ impl World {
         let Some(mut worker) = self.protected.take() else {
             return;
         };
-        while worker.next <= self.now {
-            let at = worker.next;
-            let took = match worker.job.take() {
+        while worker.turn.next <= self.now {
+            let at = worker.turn.next;
+            let took = match worker.turn.job.take() {
                 None => self.begin_protected(&mut worker, at, clock),
                 Some(job) => self.proceed_protected(&mut worker, job, at, clock),
             };
-            worker.next = match (&worker.job, worker.queue.is_empty()) {
-                (None, true) => u64::MAX,
-                _ => at + round(took).max(1),
-            };
+            worker.turn.took(at, took);
         }
         self.protected = Some(worker);
     }
@@ -178,7 +168,7 @@ impl World {
         at: u64,
         clock: &mut dyn Clock,
     ) -> f64 {
-        let Some(order) = worker.queue.pop_front() else {
+        let Some(order) = worker.turn.pop() else {
             return 0.0;
         };
         let to = usize::from(order.migration.target().0);
@@ -222,7 +212,7 @@ impl World {
             copy * threads
         };
         self.totals.workers += copying_ns + fixed + shootdown;
-        worker.job = Some(Job {
+        worker.turn.job = Some(Job {
             order,
             units,
             to,
@@ -255,7 +245,7 @@ impl World {
             }
             self.totals.workers += wait;
             job.commits = true;
-            worker.job = Some(job);
+            worker.turn.job = Some(job);
             return wait;
         }
         for &unit in &job.units {

@@ -6,8 +6,6 @@
 //! Writes are looked for by protection, for which processors are told once; the fault of the first one is answered
 //! in user space ([`FAULT_NS`]) and ends the tracking. One worker takes order after order.
 
-use std::collections::VecDeque;
-
 use terrace_core::PageRef;
 use terrace_policy::Mechanism;
 use terrace_policy::Migration;
@@ -15,6 +13,7 @@ use terrace_policy::Refusal;
 use terrace_policy::Served;
 use terrace_policy::Verdict;
 
+use crate::in_turn::InTurn;
 use crate::memory::Depth;
 use crate::world::By;
 use crate::world::Charge;
@@ -23,7 +22,6 @@ use crate::world::End;
 use crate::world::World;
 use crate::world::bits;
 use crate::world::node_of;
-use crate::world::round;
 use crate::world::unit_of;
 
 /// The fault of a write during the copy (9.5: about 40 us).
@@ -76,19 +74,20 @@ struct Job {
 #[derive(Debug)]
 pub(crate) struct Copier {
     copying: ThreadedCopy,
-    queue: VecDeque<Order>,
-    job: Option<Job>,
-    pub(crate) next: u64,
+    turn: InTurn<Order, Job>,
 }
 
 impl Copier {
     pub(crate) const fn new(copying: ThreadedCopy) -> Self {
         Self {
             copying,
-            queue: VecDeque::new(),
-            job: None,
-            next: u64::MAX,
+            turn: InTurn::new(),
         }
+    }
+
+    /// When it goes on.
+    pub(crate) const fn next(&self) -> u64 {
+        self.turn.next
     }
 }
 
@@ -120,16 +119,14 @@ impl World {
         }
         self.set(unit, bits::ORDERED);
         if let Some(worker) = &mut self.copier {
-            worker.queue.push_back(Order {
+            let order = Order {
                 unit,
                 page,
                 migration,
                 from,
                 since: now,
-            });
-            if worker.job.is_none() && worker.next == u64::MAX {
-                worker.next = now;
-            }
+            };
+            worker.turn.push(now, order);
         }
         Ok(())
     }
@@ -161,16 +158,13 @@ impl World {
         let Some(mut worker) = self.copier.take() else {
             return;
         };
-        while worker.next <= self.now {
-            let at = worker.next;
-            let took = match worker.job.take() {
+        while worker.turn.next <= self.now {
+            let at = worker.turn.next;
+            let took = match worker.turn.job.take() {
                 None => self.begin_threaded(&mut worker, at, clock),
                 Some(job) => self.proceed_threaded(&mut worker, job, at, clock),
             };
-            worker.next = match (&worker.job, worker.queue.is_empty()) {
-                (None, true) => u64::MAX,
-                _ => at + round(took).max(1),
-            };
+            worker.turn.took(at, took);
         }
         self.copier = Some(worker);
     }
@@ -195,7 +189,7 @@ impl World {
     }
 
     fn begin_threaded(&mut self, worker: &mut Copier, at: u64, clock: &mut dyn Clock) -> f64 {
-        let Some(order) = worker.queue.pop_front() else {
+        let Some(order) = worker.turn.pop() else {
             return 0.0;
         };
         let to = usize::from(order.migration.target().0);
@@ -224,10 +218,10 @@ impl World {
         let program = self.program(order.unit);
         if !worker.copying.adaptive {
             let wait = self.wait_threaded(worker.copying, &mut job, at, true, clock);
-            worker.job = Some(job);
+            worker.turn.job = Some(job);
             return wait;
         }
-        // ProtectedCopy: processors are told once.
+        // Protected: processors are told once.
         let shootdown = self.shootdown_ns(program, By::Worker);
         self.charge_shootdowns(program, By::Worker, Charge::Migration, 1.0);
         self.totals.workers += shootdown;
@@ -235,7 +229,7 @@ impl World {
         let copy = self.threaded_ns(worker.copying, &order, to);
         self.load_threaded(worker.copying, &mut job, at, copy);
         job.left = Some(PARTS);
-        worker.job = Some(job);
+        worker.turn.job = Some(job);
         shootdown + copy / f64::from(PARTS)
     }
 
@@ -288,14 +282,14 @@ impl World {
             self.totals.workers -= part * f64::from((left - 1) * worker.copying.threads);
         } else if left > 1 {
             job.left = Some(left - 1);
-            worker.job = Some(job);
+            worker.turn.job = Some(job);
             return part;
         }
         for (node, share) in std::mem::take(&mut job.load) {
             self.copying.change(at, node, -share);
         }
         let wait = self.wait_threaded(worker.copying, &mut job, at, written, clock);
-        worker.job = Some(job);
+        worker.turn.job = Some(job);
         wait
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Parts that policies share, each once.
 //!
-//! * [`pages`]: what is kept of pages, by 2 MiB; [`free_memory`]: the nodes' between its samples.
+//! * [`pages`]: what is kept of pages, by 2 MiB; [`free_memory`]: the nodes', between its samples.
 //! * [`random`]: a generator with a fixed seed, for policies that choose at random.
 //! * [`rate`]: bytes a second, and the bucket that keeps migrations to a rate.
 //! * [`two_lists`]: a node's active and inactive lists, made from accessed bits; [`residents`]: pages and lists together;

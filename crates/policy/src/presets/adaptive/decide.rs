@@ -134,7 +134,7 @@ impl Adaptive {
     fn plan(&mut self, counts: &BTreeMap<Pid, Box<Census>>) -> Shown {
         let (slow, fast) = (self.groups(counts, 0), self.groups(counts, 1));
         let pages = |bytes: i128| u64::try_from(bytes / 4096).unwrap_or(0);
-        let (room, short) = (pages(self.rooms.spare()), pages(self.rooms.shortage()));
+        let (room, short) = (pages(self.spare()), pages(self.shortage()));
         let most = self.params.plan_pages as u64;
         let quotas = select::quotas(&slow, &fast, room, short.min(most), most);
         self.planned = explain::planned(&slow, &fast, room, &quotas);

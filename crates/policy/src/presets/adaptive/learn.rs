@@ -40,7 +40,7 @@ impl Adaptive {
         let settled = process.pass.wrapping_sub(chunk.since) >= SETTLING;
         let whole = whole(reading.huge);
         chunk.present = reading.present.and(&whole);
-        let on_fast = reading.nodes.iter().filter(|(n, _)| self.rooms.is_fast(*n));
+        let on_fast = reading.nodes.iter().filter(|(n, _)| self.tiers.is_top(*n));
         chunk.fast = on_fast
             .fold(PageBits::NONE, |all, (_, pages)| all.or(pages))
             .and(&chunk.present);

@@ -8,7 +8,7 @@
 //! `docs/adaptive.md` has the figures.
 //!
 //! * `classes` (a page's byte), `transitions` (M and r), `value` (V), `latencies` and `costs` (as measured), `select` (who changes
-//!   places), `pace` (how often to look); `chunks` and `rooms` hold what is known of pages and memory;
+//!   places), `pace` (how often to look); `chunks` holds what is known of pages;
 //!   `learn` takes a reading in, `decide` ends a pass, `moves` carries a plan out, `explain` says what is believed; this file ties
 //!   them together.
 
@@ -23,7 +23,7 @@ mod learn;
 mod moves;
 mod pace;
 pub mod params;
-mod rooms;
+mod room;
 mod select;
 mod transitions;
 mod value;
@@ -46,6 +46,7 @@ use crate::Preset;
 use crate::belief::PlanBelief;
 use crate::event::Action;
 use crate::event::Event;
+use crate::kit::FreeMemory;
 use crate::preset::Colour;
 use chunks::Chunks;
 use chunks::Key;
@@ -57,7 +58,6 @@ use latencies::Latencies;
 use moves::Moves;
 use pace::Pace;
 pub use params::Params;
-use rooms::Rooms;
 use transitions::Transitions;
 use value::Values;
 
@@ -124,7 +124,8 @@ pub struct Adaptive {
     latencies: Latencies,
     processes: BTreeMap<Pid, Process>,
     chunks: Chunks,
-    rooms: Rooms,
+    tiers: Tiers,
+    memory: FreeMemory,
     costs: Costs,
     moves: Moves,
     pace: Pace,
@@ -155,7 +156,8 @@ impl Adaptive {
             latencies: Latencies::new(tiers.clone()),
             processes: BTreeMap::new(),
             chunks: Chunks::default(),
-            rooms: Rooms::new(tiers, params.reserve),
+            memory: FreeMemory::new(&tiers),
+            tiers,
             costs: Costs::default(),
             moves: Moves::new(params.inflight_pages),
             asks: VecDeque::from([Action::ReadAccessed {
@@ -224,7 +226,7 @@ impl Policy for Adaptive {
 
     fn observe(&mut self, now: Nanos, event: &Event) {
         match *event {
-            Event::Memory { node, memory } => self.rooms.sampled(node, memory),
+            Event::Memory { node, memory } => self.memory.sampled(node, memory),
             Event::Moved { pages, size, busy } => self.costs.moved(pages, size, busy),
             Event::Ended {
                 page,

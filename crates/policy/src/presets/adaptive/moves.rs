@@ -76,7 +76,7 @@ impl Moves {
 impl Adaptive {
     /// The next order that can be given now.
     pub(super) fn next_move(&mut self) -> Option<Action> {
-        if self.rooms.unknown() {
+        if !self.memory.is_known() {
             return None;
         }
         while self.moves.under_way.len() < self.moves.most {
@@ -88,7 +88,7 @@ impl Adaptive {
             if self.moves.busy(page) || !self.chunks.is(page, true) {
                 continue;
             }
-            let Some(to) = self.rooms.slow_for(page.size.bytes()) else {
+            let Some(to) = self.slow_for(page.size.bytes()) else {
                 self.moves.plan.down.clear();
                 return None;
             };
@@ -103,7 +103,7 @@ impl Adaptive {
                 self.moves.plan.up.pop_front();
                 continue;
             }
-            let to = self.rooms.fast_for(page.size.bytes())?;
+            let to = self.fast_for(page.size.bytes())?;
             self.moves.plan.up.pop_front();
             let keep_shadow = false;
             return Some(self.order(page, Migration::Promote { to, keep_shadow }));
@@ -112,7 +112,8 @@ impl Adaptive {
     }
 
     fn order(&mut self, page: PageRef, migration: Migration) -> Action {
-        self.rooms.ordered(migration.target(), page.size.bytes());
+        self.memory
+            .ordered(None, migration.target(), page.size.bytes());
         self.moves.under_way.insert(page, migration.target());
         Action::Migrate {
             page,
@@ -128,7 +129,8 @@ impl Adaptive {
             return;
         };
         let moved = matches!(verdict, Verdict::Moved { .. } | Verdict::MovedOntoShadow);
-        self.rooms.ended(to, page.size.bytes(), moved);
+        self.memory
+            .ended((None, to), page.size.bytes(), moved, moved);
         let up = matches!(migration, Migration::Promote { .. });
         match verdict {
             Verdict::Moved { .. } | Verdict::MovedOntoShadow => self.chunks.moved(page, up),
@@ -146,8 +148,8 @@ impl Adaptive {
         } else {
             return;
         };
-        let mut room = self.rooms.spare() - i128::from(queued);
-        if room <= 0 || self.rooms.unknown() {
+        let mut room = self.spare() - i128::from(queued);
+        if room <= 0 || !self.memory.is_known() {
             return;
         }
         let Some(process) = self.processes.get(&key.0) else {

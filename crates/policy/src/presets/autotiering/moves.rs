@@ -12,6 +12,7 @@ use crate::event::Action;
 use crate::event::Migration;
 use crate::event::Reason;
 use crate::event::Verdict;
+use crate::kit::free_memory::HIGH;
 use crate::kit::pages::Chunk;
 use crate::kit::pages::split;
 
@@ -51,7 +52,7 @@ impl Autotiering {
     pub(super) fn room(&self, node: NodeId) -> u64 {
         let at = self.upper.iter().position(|id| *id == node);
         let reserved = at.map_or(0, |at| self.reserves[at].bytes());
-        self.memory.room(node).saturating_sub(reserved)
+        self.memory.room(node, HIGH).saturating_sub(reserved)
     }
 
     /// A node's reserve.

@@ -12,6 +12,7 @@ use crate::event::Action;
 use crate::event::Migration;
 use crate::event::Reason;
 use crate::event::Verdict;
+use crate::kit::free_memory::HIGH;
 use crate::kit::rate::bytes_in;
 use crate::kit::two_lists::List;
 
@@ -41,12 +42,13 @@ impl Chrono {
             let Some(Entry { page, idle }) = self.queue.first() else {
                 return;
             };
-            let to = self.roomiest(self.tiers.top().map(|node| node.id));
-            let (Some(from), Some(to)) = (self.waits_on(page), to) else {
+            let top = self.tiers.top().map(|node| node.id);
+            let to = self.memory.roomiest(top, HIGH);
+            let (Some(from), Some((to, room))) = (self.waits_on(page), to) else {
                 self.queue.pop();
                 continue;
             };
-            if self.memory.room(to) < page.size.bytes() {
+            if room < page.size.bytes() {
                 self.starved = true;
                 return;
             }
@@ -90,13 +92,14 @@ impl Chrono {
                 }
                 let most = self.params.inflight_pages - self.inflight.len();
                 let inflight = &self.inflight;
-                let to = self.roomiest(self.tiers.below(node).map(|below| below.id));
+                let below = self.tiers.below(node).map(|below| below.id);
+                let to = self.memory.roomiest(below, HIGH);
                 let cluster =
                     self.residents
                         .take_coldest(node, shortage, most.min(CLUSTER), |page| {
                             inflight.contains_key(page)
                         });
-                let Some(to) = to.filter(|_| !cluster.is_empty()) else {
+                let Some((to, _)) = to.filter(|_| !cluster.is_empty()) else {
                     break;
                 };
                 for page in cluster {
@@ -140,13 +143,9 @@ impl Chrono {
         let above = |id| {
             let memory = self.memory.sample(id).unwrap_or_default();
             let gap = pro(&memory, self.gap()) - memory.high_bytes;
-            self.memory.room(id).saturating_sub(gap)
+            self.memory.room(id, HIGH).saturating_sub(gap)
         };
         self.tiers.top().map(|node| above(node.id)).sum()
-    }
-
-    fn roomiest(&self, nodes: impl Iterator<Item = NodeId>) -> Option<NodeId> {
-        nodes.max_by_key(|id| (self.memory.room(*id), std::cmp::Reverse(*id)))
     }
 
     fn order(&mut self, page: PageRef, flight: Flight, migration: Migration, reason: Reason) {

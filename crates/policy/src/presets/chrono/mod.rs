@@ -142,7 +142,7 @@ impl Chrono {
     pub fn new(params: Params, tiers: Tiers) -> Self {
         let mut chrono = Self {
             residents: Residents::new(&tiers),
-            memory: FreeMemory::default(),
+            memory: FreeMemory::new(&tiers),
             tuning: Tuning::new(params),
             dcsc: Dcsc::new(params),
             queue: Queue::new(params.queue_bytes),

@@ -7,6 +7,7 @@
 //! list until there is room.
 
 use terrace_core::Nanos;
+use terrace_core::NodeId;
 use terrace_core::PageRef;
 
 use super::Hemem;
@@ -19,6 +20,8 @@ use crate::event::Action;
 use crate::event::Migration;
 use crate::event::Reason;
 use crate::event::Verdict;
+use crate::kit::free_memory::HIGH;
+use crate::kit::free_memory::LOW;
 
 /// So long an answer to an inventory is waited for.
 const ANSWER: Nanos = Nanos::from_millis(500);
@@ -99,9 +102,21 @@ impl Hemem {
             && self.limit.has(bytes)
     }
 
+    /// Free bytes of the fast tier once all orders under way have ended, less the kernel's high watermarks and the
+    /// reserve; negative where that much is missing.
     fn surplus(&self) -> i128 {
-        self.pool
-            .surplus(self.params.reserve(self.pool.fast_bytes()))
+        let reserve = self.params.reserve(self.fast_bytes());
+        let leaving = i128::from(self.memory.leaving());
+        self.memory.surplus(HIGH) + leaving - i128::from(reserve)
+    }
+
+    /// The node of the fast or of the slow tier with most room, if a page fits there now. HeMem knows two memories:
+    /// all that is not in the fastest tier is the other.
+    fn roomiest(&self, fast: bool) -> Option<NodeId> {
+        let nodes = self.tiers.nodes().iter().map(|node| node.id);
+        let there = nodes.filter(|id| self.tiers.is_top(*id) == fast);
+        let (node, room) = self.memory.roomiest(there, LOW)?;
+        (room >= self.page_bytes()).then_some(node)
     }
 
     fn order(&mut self, unit: u32, migration: Migration, reason: Reason) {
@@ -109,7 +124,7 @@ impl Hemem {
         meta.set_moving(true);
         self.put(unit, meta, Seat::Keep);
         let bytes = self.page_bytes();
-        self.pool.ordered(migration.target(), bytes);
+        self.memory.ordered(None, migration.target(), bytes);
         self.limit.take(bytes);
         self.inflight += 1;
         self.inflight_bytes += bytes;
@@ -123,7 +138,7 @@ impl Hemem {
 
     /// Whether it could be ordered: the slow tier may be full.
     fn demote(&mut self, unit: u32, reason: Reason) -> bool {
-        let Some(to) = self.pool.roomiest(false, self.page_bytes()) else {
+        let Some(to) = self.roomiest(false) else {
             return false;
         };
         self.order(unit, Migration::Demote { to }, reason);
@@ -236,7 +251,7 @@ impl Hemem {
                 }
                 self.counters.swaps += 1;
             }
-            let Some(to) = self.pool.roomiest(true, bytes) else {
+            let Some(to) = self.roomiest(true) else {
                 // Room is being made.
                 return;
             };
@@ -297,9 +312,9 @@ impl Hemem {
         let moved = matches!(verdict, Verdict::Moved { .. } | Verdict::MovedOntoShadow);
         self.inflight = self.inflight.saturating_sub(1);
         self.inflight_bytes = self.inflight_bytes.saturating_sub(bytes);
-        self.pool.ended(to, bytes, moved);
+        self.memory.ended((None, to), bytes, moved, moved);
         if verdict == Verdict::NoMemory {
-            self.pool.mark_full(to);
+            self.memory.mark_full(to);
         }
         if self.orphans.remove(&(page.pid, page.addr)) {
             return;
@@ -315,7 +330,7 @@ impl Hemem {
         meta.set_moving(false);
         let seat = match verdict {
             Verdict::Moved { .. } | Verdict::MovedOntoShadow => {
-                meta.set_tier(if self.pool.is_fast(to) {
+                meta.set_tier(if self.tiers.is_top(to) {
                     Tier::Fast
                 } else {
                     Tier::Slow

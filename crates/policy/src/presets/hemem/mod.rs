@@ -12,7 +12,7 @@
 //! With page-table scans in place of samples it is a preset of its own ([`PAGE_TABLE`], 5.1).
 //!
 //! * [`params`]; `page_table` (scans), `classify` (counts, cooling), `table` (8 bytes a page), `lists`, `regions` (what is
-//!   managed), `pool` (free memory), `migrate` (what is ordered); this file ties them
+//!   managed), `migrate` (what is ordered); this file ties them
 //!   together.
 
 mod classify;
@@ -21,7 +21,6 @@ mod lists;
 mod migrate;
 mod page_table;
 pub mod params;
-mod pool;
 mod regions;
 mod table;
 
@@ -44,6 +43,7 @@ use crate::Policy;
 use crate::Preset;
 use crate::event::Action;
 use crate::event::Event;
+use crate::kit::FreeMemory;
 use crate::kit::TokenBucket;
 use crate::kit::rate::bytes_in;
 use crate::preset::Colour;
@@ -52,7 +52,6 @@ use figures::Figures;
 use lists::List;
 pub use page_table::PAGE_TABLE;
 pub use params::Params;
-use pool::Pool;
 use regions::Regions;
 use table::CLOCK_TURN;
 use table::Meta;
@@ -131,7 +130,8 @@ pub struct Hemem {
     table: Table,
     lists: [List; QUEUES],
     regions: Regions,
-    pool: Pool,
+    tiers: Tiers,
+    memory: FreeMemory,
     /// The migration rate limit (3.2).
     limit: TokenBucket,
     /// The cooling clock.
@@ -159,7 +159,8 @@ impl Hemem {
             table: Table::new(params.page_size),
             lists: Default::default(),
             regions: Regions::default(),
-            pool: Pool::new(tiers),
+            tiers: tiers.clone(),
+            memory: FreeMemory::new(tiers),
             limit: TokenBucket::default(),
             clock: 0,
             rounds: [Round::default(); 2],
@@ -178,8 +179,13 @@ impl Hemem {
         }
     }
 
+    /// The fast tier's size.
+    fn fast_bytes(&self) -> u64 {
+        self.tiers.top().map(|node| node.capacity_bytes).sum()
+    }
+
     fn threshold(&self) -> u64 {
-        self.params.threshold(self.pool.fast_bytes())
+        self.params.threshold(self.fast_bytes())
     }
 
     /// The list a page belongs to.
@@ -252,7 +258,7 @@ impl Hemem {
 
     /// An access was sampled.
     fn sampled(&mut self, page: PageRef, node: NodeId, write: bool) {
-        let fast = self.pool.is_fast(node);
+        let fast = self.tiers.is_top(node);
         self.counters.samples_fast += u64::from(fast);
         self.counters.samples_slow += u64::from(!fast);
         self.counters.samples_stores += u64::from(write);
@@ -292,7 +298,7 @@ impl Hemem {
 
     /// A page was found on a node. What is known of a page by its samples counts more.
     fn resident(&mut self, page: PageRef, node: NodeId) {
-        let fast = self.pool.is_fast(node);
+        let fast = self.tiers.is_top(node);
         let first = page.addr.align_down(self.params.page_size).0;
         let size = self.params.page_size.bytes();
         let end = page.addr.0 + page.size.bytes();
@@ -415,10 +421,10 @@ impl Policy for Hemem {
             }
             Event::Priority { pid, priority } => self.set_priority(pid, priority > 0),
             Event::Memory { node, memory } => {
-                if !self.pool.is_known() {
+                if !self.memory.is_known() {
                     self.deadline = now;
                 }
-                self.pool.sample(node, memory);
+                self.memory.sampled_amid_orders(node, memory);
             }
             // HeMem's one source of accesses are samples; it keeps no shadows.
             Event::HintFault { .. }
@@ -439,7 +445,7 @@ impl Policy for Hemem {
     fn tick(&mut self, now: Nanos) {
         self.deadline = now + self.params.policy_interval;
         self.cool_unsampled();
-        if !self.pool.is_known() || !self.params.migrate {
+        if !self.memory.is_known() || !self.params.migrate {
             return;
         }
         // Two intervals' worth may be used at once, and always one swap of pages.

@@ -19,6 +19,7 @@ use super::regions::Region;
 use super::views::Views;
 use crate::event::Migration;
 use crate::kit::FreeMemory;
+use crate::kit::free_memory::HIGH;
 
 /// A range that is to move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +107,7 @@ impl Planner<'_> {
 
     fn start(&self) -> State {
         let nodes = self.views.nodes();
-        let room = nodes.iter().map(|id| (*id, self.memory.room(*id)));
+        let room = nodes.iter().map(|id| (*id, self.memory.room(*id, HIGH)));
         let mut victims: BTreeMap<NodeId, Victims> = BTreeMap::new();
         for (bucket, index) in self.histogram.coldest() {
             let (pid, region) = &self.regions[index as usize];

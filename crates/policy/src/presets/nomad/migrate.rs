@@ -13,6 +13,7 @@ use crate::event::Action;
 use crate::event::Migration;
 use crate::event::Reason;
 use crate::event::Verdict;
+use crate::kit::free_memory::HIGH;
 use crate::kit::pages::Key;
 use crate::kit::pages::page_of;
 use crate::kit::two_lists::List;
@@ -44,12 +45,15 @@ impl Nomad {
             };
             let page = first.page;
             let on = self.pending_on(page);
-            let to = on.and_then(|(from, ..)| self.roomiest(self.tiers.above(from).map(|n| n.id)));
-            let (Some((from, key, index)), Some(to)) = (on, to) else {
+            let to = on.and_then(|(from, ..)| {
+                let above = self.tiers.above(from).map(|node| node.id);
+                self.memory.roomiest(above, HIGH)
+            });
+            let (Some((from, key, index)), Some((to, room))) = (on, to) else {
                 self.mpq.pop(queue);
                 continue;
             };
-            if self.memory.room(to) < page.size.bytes() {
+            if room < page.size.bytes() {
                 return;
             }
             self.mpq.pop(queue);
@@ -90,7 +94,11 @@ impl Nomad {
     pub(super) fn demote_cold(&mut self) {
         let nodes: Vec<NodeId> = self.residents.lists.keys().copied().collect();
         for node in nodes {
-            while let Some(to) = self.roomiest(self.tiers.below(node).map(|n| n.id)) {
+            loop {
+                let below = self.tiers.below(node).map(|below| below.id);
+                let Some((to, _)) = self.memory.roomiest(below, HIGH) else {
+                    break;
+                };
                 let mut cluster = self.coldest(node);
                 if cluster.is_empty() {
                     break;
@@ -123,10 +131,6 @@ impl Nomad {
     fn has_shadow(&mut self, page: PageRef) -> bool {
         let found = self.residents.pages.find(page);
         found.is_some_and(|(_, chunk, index)| chunk.own.shadow.get(index))
-    }
-
-    fn roomiest(&self, nodes: impl Iterator<Item = NodeId>) -> Option<NodeId> {
-        nodes.max_by_key(|id| (self.memory.room(*id), std::cmp::Reverse(*id)))
     }
 
     fn order(&mut self, page: PageRef, flight: Flight, migration: Migration, reason: Reason) {

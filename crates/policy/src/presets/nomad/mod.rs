@@ -121,7 +121,7 @@ impl Nomad {
             residents: Residents::new(&tiers),
             pcq: Pcq::new(params.pcq_bytes),
             mpq: Mpq::new(params.mpq_bytes),
-            memory: FreeMemory::default(),
+            memory: FreeMemory::new(&tiers),
             inflight: BTreeMap::new(),
             watched: BTreeMap::new(),
             actions: VecDeque::from([Action::Scan {

@@ -3,7 +3,8 @@
 //!
 //! Reads all files first, so that a mistake in one is one line and exit 2 before anything is run.
 //! Equal runs of several claims are run once, all of them on as many threads as there are
-//! processors, and kept: a call that was ended goes on where it was. Exit 1 when a claim that is marked held does not hold.
+//! processors, and kept: a call that was ended goes on where it was. Exit 1 when a claim that
+//! is marked held does not hold, or holds no better without what is named as the cause.
 //!
 //! [`files`] reads, [`work`] runs, [`print`] prints; judging is `terrace-claims`.
 
@@ -34,6 +35,8 @@ pub(crate) struct Judged {
     pub(crate) judgement: Judgement,
     /// All figures of its runs, by name; none if it was not run.
     pub(crate) runs: BTreeMap<String, Figures>,
+    /// The same of those that show its cause.
+    pub(crate) changed: BTreeMap<String, Figures>,
 }
 
 pub(crate) fn claims(args: &ClaimsArgs) -> anyhow::Result<u8> {
@@ -55,13 +58,19 @@ pub(crate) fn claims(args: &ClaimsArgs) -> anyhow::Result<u8> {
             let claim = &loaded.claim;
             let of = |run: &Run| Some((run.name.clone(), figures.get(&run.spec.key())?.clone()));
             let runs: BTreeMap<_, _> = claim.runs.iter().filter_map(of).collect();
-            let judgement = judge(claim, &loaded.missing, &|run, metric| {
-                runs.get(run)?.get(metric).copied()
-            });
+            let other = claim.counterfactual.iter().flat_map(|other| &other.runs);
+            let changed: BTreeMap<_, _> = other.filter_map(of).collect();
+            let judgement = judge(
+                claim,
+                &loaded.missing,
+                &|run, metric| runs.get(run)?.get(metric).copied(),
+                &|run, metric| changed.get(run)?.get(metric).copied(),
+            );
             Judged {
                 loaded,
                 judgement,
                 runs,
+                changed,
             }
         })
         .collect();
@@ -72,9 +81,10 @@ pub(crate) fn claims(args: &ClaimsArgs) -> anyhow::Result<u8> {
     } else {
         print::table(&judged);
     }
-    let broken = judged
-        .iter()
-        .any(|judged| judged.judgement.finding == Finding::Broken);
+    let broken = judged.iter().any(|judged| {
+        let finding = judged.judgement.finding;
+        matches!(finding, Finding::Broken | Finding::NotTheCause)
+    });
     Ok(u8::from(broken))
 }
 
@@ -86,7 +96,7 @@ fn leave_out_unfinished(folder: &mut Folder, kept: &Kept) {
     });
     let all = folder.claims.len();
     folder.claims.retain(|loaded| {
-        let mut runs = loaded.claim.runs.iter();
+        let mut runs = loaded.claim.all_runs();
         !loaded.missing.is_empty() || runs.all(|run| folder.runs.contains_key(&run.spec.key()))
     });
     match all - folder.claims.len() {

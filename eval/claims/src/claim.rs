@@ -23,6 +23,9 @@ use crate::family;
 use crate::raw::Fault;
 use crate::raw::RawClaim;
 use crate::raw::line_of;
+use crate::reason::Cause;
+use crate::reason::Counterfactual;
+use crate::reason::Reason;
 use crate::relation::Relation;
 
 /// A claim of a paper, as a check.
@@ -41,7 +44,11 @@ pub struct Claim {
     /// What we found.
     pub status: Status,
     /// For [`Status::Open`] what is missing, for [`Status::Refuted`] what we think is the reason.
-    pub why: Option<String>,
+    pub why: Option<Reason>,
+    /// Whose doing that is, where a run shows it. Only of a refuted claim, together with the next.
+    pub cause: Option<Cause>,
+    /// What shows it: under this all relations hold.
+    pub counterfactual: Option<Counterfactual>,
     /// The runs, in the file's order.
     pub runs: Vec<Run>,
     /// All must hold.
@@ -256,6 +263,12 @@ impl Claim {
             Ok(claim)
         });
         claims.collect()
+    }
+
+    /// Its runs and those that show its cause.
+    pub fn all_runs(&self) -> impl Iterator<Item = &Run> {
+        let changed = self.counterfactual.iter().flat_map(|other| &other.runs);
+        self.runs.iter().chain(changed)
     }
 
     /// The run of that name.

@@ -28,12 +28,14 @@ pub enum Verdict {
 pub enum Finding {
     /// Held and holds; refuted and does not hold; open and cannot be run.
     AsMarked,
-    /// Marked held, does not hold: the only finding that fails the command.
+    /// Marked held, does not hold. This and [`Finding::NotTheCause`] fail the command.
     Broken,
     /// Marked refuted, but it holds now: look at it again.
     HoldsNow,
     /// Marked open, but it can be run now: mark what was found.
     CanBeRun,
+    /// Marked refuted, and what is named as the cause is not: without it the claim does not hold either.
+    NotTheCause,
 }
 
 /// A claim, judged.
@@ -47,34 +49,50 @@ pub struct Judgement {
     pub missing: Vec<String>,
     /// One for each relation, in the file's order; empty if not run.
     pub checks: Vec<Check>,
+    /// The same without what is named as the cause; empty where none is.
+    pub without_cause: Vec<Check>,
 }
 
-/// Judges a claim. `missing` is what [`crate::plan::missing`] gave; `lookup` gives `run.metric`.
+/// Judges a claim. `missing` is what [`crate::plan::missing`] gave; `lookup` gives `run.metric`, `changed` that
+/// of the runs which show the cause.
 #[must_use]
-pub fn judge(claim: &Claim, missing: &[String], lookup: &Lookup<'_>) -> Judgement {
+pub fn judge(
+    claim: &Claim,
+    missing: &[String],
+    lookup: &Lookup<'_>,
+    changed: &Lookup<'_>,
+) -> Judgement {
     if !missing.is_empty() {
         return Judgement {
             verdict: Verdict::NotRun,
             finding: finding(claim.status, Verdict::NotRun),
             missing: missing.to_vec(),
             checks: Vec::new(),
+            without_cause: Vec::new(),
         };
     }
-    let checks: Vec<_> = claim
-        .holds
-        .iter()
-        .map(|relation| relation.check(lookup))
-        .collect();
-    let verdict = if checks.iter().all(|check| check.holds) {
+    let all = |lookup| -> Vec<Check> {
+        let relations = claim.holds.iter();
+        relations.map(|relation| relation.check(lookup)).collect()
+    };
+    let hold = |checks: &[Check]| checks.iter().all(|check| check.holds);
+    let checks = all(lookup);
+    let verdict = if hold(&checks) {
         Verdict::Holds
     } else {
         Verdict::DoesNotHold
     };
+    let shown = claim.counterfactual.is_some();
+    let without_cause = if shown { all(changed) } else { Vec::new() };
     Judgement {
         verdict,
-        finding: finding(claim.status, verdict),
+        finding: match finding(claim.status, verdict) {
+            Finding::AsMarked if !hold(&without_cause) => Finding::NotTheCause,
+            found => found,
+        },
         missing: Vec::new(),
         checks,
+        without_cause,
     }
 }
 
@@ -92,11 +110,11 @@ const fn finding(status: Status, verdict: Verdict) -> Finding {
 /// What came out, short: one line for each relation, "nomad.ops_per_s 1.9M, tpp.ops_per_s 1.2M:
 /// 1.58 (>= 1)".
 #[must_use]
-pub fn describe(claim: &Claim, judgement: &Judgement) -> Vec<String> {
+pub fn describe(claim: &Claim, checks: &[Check]) -> Vec<String> {
     claim
         .holds
         .iter()
-        .zip(&judgement.checks)
+        .zip(checks)
         .map(|(relation, check)| line(relation, check))
         .collect()
 }

@@ -10,7 +10,7 @@
 //! all cores and printing are `terrace claims` (`crates/cli/src/claims.rs`).
 //!
 //! Invariants: a checked claim has at least one run and one relation; every relation names runs of
-//! its own claim; a refuted or open claim says why. A relation over a figure that is missing or not
+//! its own claim; a refuted or open claim says why, and who names a cause has the runs that show it. A relation over a figure that is missing or not
 //! finite never holds.
 #![forbid(unsafe_code)]
 
@@ -21,6 +21,8 @@ pub mod judge;
 pub mod plan;
 mod raw;
 mod raw_holds;
+mod raw_run;
+pub mod reason;
 pub mod relation;
 mod setup;
 
@@ -36,6 +38,9 @@ pub use judge::Finding;
 pub use judge::Judgement;
 pub use judge::Verdict;
 pub use judge::judge;
+pub use reason::Cause;
+pub use reason::Counterfactual;
+pub use reason::Reason;
 pub use relation::Operator;
 pub use relation::Relation;
 pub use relation::Slack;

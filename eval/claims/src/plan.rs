@@ -14,6 +14,7 @@ use crate::claim::ClaimError;
 use crate::claim::RunSpec;
 use crate::claim::Status;
 use crate::figure;
+use crate::reason::Reason;
 use crate::relation::Relation;
 
 /// Systems of the papers that are not built yet. One that is built is taken from
@@ -52,7 +53,7 @@ pub fn missing(filed: &Filed<'_>, known: Known<'_>) -> Result<Vec<String>, Claim
         what,
     };
     let mut missing = Vec::new();
-    for run in &claim.runs {
+    for run in claim.all_runs() {
         let system = run.spec.system.as_str();
         if known.systems.contains(&system) {
             continue;
@@ -68,7 +69,9 @@ pub fn missing(filed: &Filed<'_>, known: Known<'_>) -> Result<Vec<String>, Claim
         }
         add(&mut missing, format!("preset {system}"));
     }
-    for (run, metric) in claim.holds.iter().flat_map(|relation| relation.names()) {
+    let told = claim.why.iter().flat_map(Reason::names);
+    let asked = claim.holds.iter().flat_map(Relation::names);
+    for (run, metric) in asked.chain(told) {
         let known = match figure::of_program(metric) {
             Some((_, own)) => figure::OF_PROGRAM.iter().any(|(name, _)| *name == own),
             None => known.metrics.contains(&metric),
@@ -124,7 +127,7 @@ fn add(list: &mut Vec<String>, item: String) {
 pub fn runs<'a>(claims: impl IntoIterator<Item = &'a Claim>) -> BTreeMap<String, RunSpec> {
     claims
         .into_iter()
-        .flat_map(|claim| &claim.runs)
+        .flat_map(Claim::all_runs)
         .map(|run| (run.spec.key(), run.spec.clone()))
         .collect()
 }

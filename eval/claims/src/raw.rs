@@ -5,22 +5,19 @@
 //! Every value that a check can refuse is [`Spanned`], so that the error can name its line. Checks
 //! stop at the first mistake. The format is documented in `docs/claims.md`.
 
-use std::collections::BTreeMap;
-
 use serde::Deserialize;
-use terrace_core::parse_bytes;
-use terrace_sim::Mover;
-use terrace_sim::TrackerKind;
 use toml::Spanned;
 
 use crate::claim::Claim;
-use crate::claim::CostSource;
-use crate::claim::Engine;
 use crate::claim::Paper;
 use crate::claim::Run;
-use crate::claim::RunSpec;
 use crate::claim::Status;
 use crate::raw_holds::RawHolds;
+use crate::raw_holds::term;
+use crate::raw_run::RawRun;
+use crate::reason::Cause;
+use crate::reason::Counterfactual;
+use crate::reason::Reason;
 
 /// A mistake at a byte offset of the text.
 #[derive(Debug)]
@@ -57,6 +54,8 @@ pub(crate) struct RawClaim {
     scaled: Option<Spanned<String>>,
     status: Spanned<String>,
     why: Option<Spanned<String>>,
+    cause: Option<Spanned<String>>,
+    counterfactual: Option<Spanned<RawCounterfactual>>,
     #[serde(default)]
     setup: RawRun,
     #[serde(default)]
@@ -65,30 +64,19 @@ pub(crate) struct RawClaim {
     holds: Vec<Spanned<RawHolds>>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+/// What is changed in the runs that show a cause: of all of them, and of those named.
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawRun {
-    name: Option<Spanned<String>>,
-    machine: Option<Spanned<String>>,
-    workload: Option<Spanned<String>>,
-    sizes: Option<Spanned<toml::Table>>,
-    system: Option<Spanned<String>>,
-    params: Option<Spanned<toml::Table>>,
-    priorities: Option<Spanned<BTreeMap<String, u32>>>,
-    tracker: Option<Spanned<String>>,
-    mover: Option<Spanned<String>>,
-    seconds: Option<Spanned<f64>>,
-    seed: Option<u64>,
-    engine: Option<Spanned<String>>,
-    page_size: Option<Spanned<String>>,
-    spread: Option<bool>,
-    free: Option<Spanned<Vec<String>>>,
-    divide: Option<Spanned<u32>>,
-    costs: Option<Spanned<String>>,
+struct RawCounterfactual {
+    changes: Spanned<String>,
+    #[serde(default)]
+    setup: RawRun,
+    #[serde(default)]
+    run: Vec<Spanned<RawRun>>,
 }
 
 /// Text that is there and not blank.
-fn text(key: &str, value: &Spanned<String>) -> Checked<String> {
+pub(crate) fn text(key: &str, value: &Spanned<String>) -> Checked<String> {
     let trimmed = value.get_ref().trim();
     if trimmed.is_empty() {
         return fault(at(value), format!("{key} is empty"));
@@ -134,8 +122,7 @@ impl RawClaim {
         let statuses =
             [Status::Held, Status::Open, Status::Refuted].map(|status| (status.key(), status));
         let status = word("status", &self.status, &statuses)?;
-        let why = optional("why", self.why.as_ref())?;
-        if status != Status::Held && why.is_none() {
+        if status != Status::Held && self.why.is_none() {
             let what = format!("status is '{}', so why is required", status.key());
             return fault(at(&self.status), what);
         }
@@ -155,6 +142,11 @@ impl RawClaim {
             .iter()
             .map(|raw| raw.get_ref().check(at(raw), &names))
             .collect::<Checked<_>>()?;
+        let cause = self.cause(status)?;
+        let counterfactual = match &self.counterfactual {
+            Some(other) => Some(self.changed(other, source)?),
+            None => None,
+        };
         Ok(Claim {
             id: id.to_owned(),
             paper: word("paper", &self.paper, &papers)?,
@@ -162,9 +154,75 @@ impl RawClaim {
             says: text("says", &self.says)?,
             scaled,
             status,
-            why,
+            why: self.reason(&names)?,
+            cause,
+            counterfactual,
             runs,
             holds,
+        })
+    }
+
+    fn reason(&self, runs: &[&str]) -> Checked<Option<Reason>> {
+        let Some(why) = &self.why else {
+            return Ok(None);
+        };
+        let words = text("why", why)?;
+        Reason::read(&words, |inside| term(inside, at(why), runs)).map(Some)
+    }
+
+    fn cause(&self, status: Status) -> Checked<Option<Cause>> {
+        match (&self.cause, &self.counterfactual) {
+            (None, None) => Ok(None),
+            (Some(cause), _) if status != Status::Refuted => {
+                fault(at(cause), "only a refuted claim has a cause")
+            }
+            (Some(cause), Some(_)) => {
+                let words = Cause::ALL.map(|cause| (cause.key(), cause));
+                word("cause", cause, &words).map(Some)
+            }
+            (Some(cause), None) => fault(at(cause), "a cause needs a [counterfactual]"),
+            (None, Some(other)) => fault(at(other), "a [counterfactual] shows a cause: name it"),
+        }
+    }
+
+    /// The claim's runs with the change.
+    fn changed(&self, other: &Spanned<RawCounterfactual>, source: &str) -> Checked<Counterfactual> {
+        let (start, other) = (at(other), other.get_ref());
+        let name = |run: &RawRun| run.name.as_ref().map(|name| name.get_ref().clone());
+        for run in &other.run {
+            let named = name(run.get_ref());
+            if !self.run.iter().any(|raw| name(raw.get_ref()) == named) {
+                return fault(at(run), "the claim has no run of that name");
+            }
+        }
+        let mut runs = Vec::new();
+        for raw in &self.run {
+            let own = raw.get_ref();
+            let mut change = other.setup.clone();
+            if let Some(run) = other
+                .run
+                .iter()
+                .find(|run| name(run.get_ref()) == name(own))
+            {
+                change = run.get_ref().over(&change);
+            }
+            runs.push(Run {
+                name: name(own).unwrap_or_default(),
+                line: line_of(source, start),
+                spec: change.over(own).over(&self.setup).check(start)?,
+            });
+        }
+        if self
+            .runs(source)?
+            .iter()
+            .zip(&runs)
+            .all(|(is, other)| is.spec == other.spec)
+        {
+            return fault(start, "the [counterfactual] changes nothing");
+        }
+        Ok(Counterfactual {
+            changes: text("changes", &other.changes)?,
+            runs,
         })
     }
 
@@ -204,120 +262,6 @@ impl RawClaim {
         }
         Ok(runs)
     }
-}
-
-impl RawRun {
-    /// What this run says, and what the set-up says where the run says nothing.
-    fn over(&self, setup: &Self) -> Self {
-        macro_rules! pick {
-            ($($key:ident),*) => { Self { name: None, $($key: self.$key.clone().or_else(|| setup.$key.clone())),* } };
-        }
-        pick!(
-            machine, workload, sizes, system, params, priorities, tracker, mover, seconds, seed,
-            engine, page_size, spread, free, divide, costs
-        )
-    }
-
-    fn check(&self, start: usize) -> Checked<RunSpec> {
-        let engines = [("rate", Engine::Rate), ("exact", Engine::Exact)];
-        let costs = [("papers", CostSource::Papers), ("lab", CostSource::Lab)];
-        let pages = [("4KiB", 4 << 10), ("2MiB", 2 << 20), ("1GiB", 1 << 30)];
-        Ok(RunSpec {
-            machine: required("machine", self.machine.as_ref(), start)?,
-            workload: required("workload", self.workload.as_ref(), start)?,
-            sizes: table(self.sizes.as_ref()),
-            system: required("system", self.system.as_ref(), start)?,
-            params: table(self.params.as_ref()),
-            priorities: table(self.priorities.as_ref()),
-            trackers: named(self.tracker.as_ref(), |names| {
-                names.split(',').map(|name| name.trim().parse()).collect()
-            })?
-            .unwrap_or_else(|| vec![TrackerKind::Auto]),
-            mover: named(self.mover.as_ref(), str::parse)?.unwrap_or(Mover::Auto),
-            seconds: self.seconds(start)?,
-            seed: self.seed.unwrap_or(1),
-            engine: pick(self.engine.as_ref(), "engine", &engines)?,
-            page_bytes: pick(self.page_size.as_ref(), "page_size", &pages)?,
-            spread: self.spread.unwrap_or(false),
-            free: self.free()?,
-            divide: self.divide()?,
-            costs: pick(self.costs.as_ref(), "costs", &costs)?,
-        })
-    }
-
-    fn seconds(&self, start: usize) -> Checked<f64> {
-        let Some(seconds) = &self.seconds else {
-            return fault(start, "the run has no seconds");
-        };
-        let value = *seconds.get_ref();
-        if !value.is_finite() || value <= 0.0 {
-            return fault(
-                at(seconds),
-                format!("seconds is {value}, expected more than 0"),
-            );
-        }
-        Ok(value)
-    }
-
-    fn free(&self) -> Checked<Vec<Option<u64>>> {
-        let Some(free) = &self.free else {
-            return Ok(Vec::new());
-        };
-        let size = |text: &String| match text.as_str() {
-            "" => Ok(None),
-            text => match parse_bytes(text) {
-                Ok(bytes) => Ok(Some(bytes)),
-                Err(error) => fault(at(free), format!("free: {error}")),
-            },
-        };
-        free.get_ref().iter().map(size).collect()
-    }
-
-    fn divide(&self) -> Checked<u32> {
-        match &self.divide {
-            None => Ok(1),
-            Some(divide) if !divide.get_ref().is_power_of_two() => {
-                let what = format!("divide is {}, expected a power of two", divide.get_ref());
-                fault(at(divide), what)
-            }
-            Some(divide) => Ok(*divide.get_ref()),
-        }
-    }
-}
-
-fn required(key: &str, value: Option<&Spanned<String>>, start: usize) -> Checked<String> {
-    match value {
-        Some(value) => text(key, value),
-        None => fault(start, format!("the run has no {key}")),
-    }
-}
-
-/// The first word of the list is the default.
-fn pick<T: Copy>(value: Option<&Spanned<String>>, key: &str, words: &[(&str, T)]) -> Checked<T> {
-    match value {
-        Some(value) => word(key, value, words),
-        None => Ok(words[0].1),
-    }
-}
-
-/// What the names say, where there are any.
-fn named<T, E: std::fmt::Display>(
-    value: Option<&Spanned<String>>,
-    parse: impl Fn(&str) -> Result<T, E>,
-) -> Checked<Option<T>> {
-    let Some(value) = value else {
-        return Ok(None);
-    };
-    let parsed = parse(value.get_ref().trim());
-    parsed
-        .map(Some)
-        .or_else(|error| fault(at(value), error.to_string()))
-}
-
-fn table<T: Clone + Default>(value: Option<&Spanned<T>>) -> T {
-    value
-        .map(|table| table.get_ref().clone())
-        .unwrap_or_default()
 }
 
 #[cfg(test)]

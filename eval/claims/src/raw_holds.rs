@@ -159,7 +159,7 @@ fn metric_name(name: &str, at: usize) -> Checked<String> {
 }
 
 /// `run.metric`, `run.program.metric`, or two of them with ` / ` between.
-fn term(text: &str, at: usize, runs: &[&str]) -> Checked<Term> {
+pub(crate) fn term(text: &str, at: usize, runs: &[&str]) -> Checked<Term> {
     let mut parts = text.split(" / ");
     let figure = |part: &str| match part.trim().split_once('.') {
         Some((run, metric)) => Ok(Term::Figure {

@@ -306,3 +306,50 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_cause_and_what_shows_it_come_together() {
+    let with = |keys: &str| parse(&GOOD.replace("why = \"A reason.\"", keys)).map(|_| ());
+    let why = "why = \"A reason: {nomad.ops_per_s / tpp.ops_per_s}.\"\n";
+    let shown = "counterfactual = { changes = \"all of it\", setup = { divide = 1 } }\n";
+    assert_eq!(with(&format!("{why}cause = \"model\"\n{shown}")), Ok(()));
+    let cases = [
+        (
+            format!("{why}cause = \"model\"\n"),
+            ":9: a cause needs a [counterfactual]",
+        ),
+        (
+            format!("{why}{shown}"),
+            ":9: a [counterfactual] shows a cause: name it",
+        ),
+        (
+            format!("{why}cause = \"weather\"\n{shown}"),
+            ":9: cause is 'weather', expected preset, model, setup, paper",
+        ),
+        (
+            format!("{why}cause = \"model\"\ncounterfactual = {{ changes = \"nothing\" }}\n"),
+            ":10: the [counterfactual] changes nothing",
+        ),
+        (
+            format!(
+                "{why}cause = \"model\"\ncounterfactual = {{ changes = \"b\", run = [{{ name = \"b\" }}] }}\n"
+            ),
+            ":10: the claim has no run of that name",
+        ),
+        (
+            "why = \"It is {b.ops_per_s}.\"\n".to_owned(),
+            ":8: no run 'b'; there are nomad, tpp",
+        ),
+    ];
+    for (keys, what) in cases {
+        let error = with(&keys).unwrap_err();
+        assert!(error.ends_with(what), "{error} for {what}");
+    }
+    let held = GOOD.replace("\"refuted\"", "\"held\"");
+    let error =
+        parse(&held.replace("why =", &format!("cause = \"model\"\n{shown}why ="))).unwrap_err();
+    assert!(
+        error.ends_with(":8: only a refuted claim has a cause"),
+        "{error}"
+    );
+}

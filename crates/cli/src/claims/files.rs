@@ -86,7 +86,7 @@ fn runs(
     can_run: bool,
 ) -> Result<Vec<(String, Job)>, String> {
     let claim = filed.claim;
-    let runs = claim.runs.iter().map(|run| {
+    let runs = claim.all_runs().map(|run| {
         let place = format!("{}:{}: run '{}'", filed.path.display(), run.line, run.name);
         let refuse = |what: String| format!("{place}: {what}");
         let machine = machines.get(&run.spec.machine).map_err(&refuse)?;

@@ -9,11 +9,14 @@ use crate::out::say;
 use comfy_table::Table;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use serde::Serialize;
+use terrace_claims::Cause;
+use terrace_claims::Claim;
 use terrace_claims::Finding;
 use terrace_claims::Paper;
 use terrace_claims::Status;
 use terrace_claims::Verdict;
 use terrace_claims::judge::describe;
+use terrace_claims::relation;
 
 use super::Judged;
 use super::work::Figures;
@@ -29,12 +32,17 @@ struct Row<'a> {
     says: &'a str,
     scaled: Option<&'a str>,
     status: Status,
-    why: Option<&'a str>,
+    why: Option<String>,
+    cause: Option<Cause>,
+    /// What the runs that show the cause change.
+    changes: Option<&'a str>,
     verdict: Verdict,
     finding: Finding,
     missing: &'a [String],
     checks: Vec<Check>,
+    without_cause: Vec<Check>,
     runs: &'a BTreeMap<String, Figures>,
+    changed: &'a BTreeMap<String, Figures>,
 }
 
 #[derive(Serialize)]
@@ -52,7 +60,7 @@ pub(crate) fn json(all: &[Judged]) -> anyhow::Result<()> {
 
 fn row(judged: &Judged) -> Row<'_> {
     let (claim, judgement) = (&judged.loaded.claim, &judged.judgement);
-    let checks = claim.holds.iter().zip(&judgement.checks);
+    let changes = claim.counterfactual.as_ref();
     Row {
         id: &claim.id,
         paper: claim.paper,
@@ -60,19 +68,34 @@ fn row(judged: &Judged) -> Row<'_> {
         says: &claim.says,
         scaled: claim.scaled.as_deref(),
         status: claim.status,
-        why: claim.why.as_deref(),
+        why: why(judged),
+        cause: claim.cause,
+        changes: changes.map(|other| other.changes.as_str()),
         verdict: judgement.verdict,
         finding: judgement.finding,
         missing: &judgement.missing,
-        checks: checks
-            .map(|(relation, check)| Check {
-                relation: relation.to_string(),
-                figures: check.figures.clone(),
-                holds: check.holds,
-            })
-            .collect(),
+        checks: checks(claim, &judgement.checks),
+        without_cause: checks(claim, &judgement.without_cause),
         runs: &judged.runs,
+        changed: &judged.changed,
     }
+}
+
+fn checks(claim: &Claim, of: &[relation::Check]) -> Vec<Check> {
+    let each = claim.holds.iter().zip(of);
+    each.map(|(relation, check)| Check {
+        relation: relation.to_string(),
+        figures: check.figures.clone(),
+        holds: check.holds,
+    })
+    .collect()
+}
+
+/// The reason, with the figures of the claim's runs.
+fn why(judged: &Judged) -> Option<String> {
+    let figure = |run: &str, metric: &str| judged.runs.get(run)?.get(metric).copied();
+    let why = judged.loaded.claim.why.as_ref()?;
+    Some(why.said(&figure))
 }
 
 pub(crate) fn table(all: &[Judged]) {
@@ -132,7 +155,7 @@ pub(crate) fn markdown(all: &[Judged]) {
 fn got(judged: &Judged) -> Vec<String> {
     match judged.judgement.verdict {
         Verdict::NotRun => vec![format!("needs {}", judged.judgement.missing.join(", "))],
-        _ => describe(&judged.loaded.claim, &judged.judgement),
+        _ => describe(&judged.loaded.claim, &judged.judgement.checks),
     }
 }
 
@@ -153,12 +176,20 @@ fn status(judged: &Judged) -> String {
         Finding::Broken => ", BUT DOES NOT HOLD",
         Finding::HoldsNow => ", BUT HOLDS NOW",
         Finding::CanBeRun => ", BUT CAN BE RUN NOW",
+        Finding::NotTheCause => ", BUT NOT FOR THIS CAUSE",
     });
+    if let Some(cause) = claim.cause {
+        text.push_str(&format!(" ({})", cause.key()));
+    }
     if claim.status == Status::Refuted
-        && let Some(why) = &claim.why
+        && let Some(why) = why(judged)
     {
         text.push_str(": ");
-        text.push_str(why);
+        text.push_str(&why);
+    }
+    if let Some(other) = &claim.counterfactual {
+        let got = describe(claim, &judged.judgement.without_cause).join("; ");
+        text.push_str(&format!(" Shown by {}: {got}", other.changes));
     }
     text
 }
@@ -175,16 +206,23 @@ fn summary(all: &[Judged]) -> String {
             .count()
     };
     let mut text = format!(
-        "{} claims: {} held, {} refuted, {} open.",
+        "{} claims: {} held, {} refuted ({} with a cause that a run shows), {} open.",
         all.len(),
         of(Status::Held),
         of(Status::Refuted),
+        all.iter()
+            .filter(|judged| judged.loaded.claim.cause.is_some())
+            .count(),
         of(Status::Open)
     );
     let odd = [
         (Finding::Broken, "marked held do not hold"),
         (Finding::HoldsNow, "marked refuted hold now"),
         (Finding::CanBeRun, "marked open can be run now"),
+        (
+            Finding::NotTheCause,
+            "do not hold without what is named as the cause either",
+        ),
     ];
     for (which, what) in odd {
         match finding(which) {

@@ -59,11 +59,17 @@ pub trait Machine {
         Err(Refusal::Unserved)
     }
     /// Reads and clears accessed bits, told by [`Event::Probed`].
-    fn probe(&mut self, _now: Nanos, _node: NodeId, _pages: u32) -> Served {
+    fn probe_next(&mut self, _now: Nanos, _node: NodeId, _pages: u32) -> Served {
         Err(Refusal::Unserved)
     }
-    /// As [`Self::probe`], of pages that are named.
-    fn look(&mut self, _now: Nanos, _node: Option<NodeId>, _page: PageRef, _pages: u32) -> Served {
+    /// As [`Self::probe_next`], of pages that are named.
+    fn probe_range(
+        &mut self,
+        _now: Nanos,
+        _node: Option<NodeId>,
+        _page: PageRef,
+        _pages: u32,
+    ) -> Served {
         Err(Refusal::Unserved)
     }
     /// Takes samples, or none.
@@ -214,8 +220,8 @@ impl Engine {
             Action::ReadAccessed { shortest, pass } => machine.read_accessed(now, shortest, pass),
             Action::FaultAgain { page } => machine.fault_again(now, page),
             Action::Inventory => machine.inventory(now),
-            Action::ProbeNext { node, pages } => machine.probe(now, node, pages),
-            Action::ProbeRange { node, page, pages } => machine.look(now, node, page, pages),
+            Action::ProbeNext { node, pages } => machine.probe_next(now, node, pages),
+            Action::ProbeRange { node, page, pages } => machine.probe_range(now, node, page, pages),
             Action::Sample { on } => machine.sample(now, on),
         }
     }

@@ -133,10 +133,10 @@ impl Machine for Strict {
     fn inventory(&mut self, _: Nanos) -> Served {
         self.answer(Refusal::Busy)
     }
-    fn probe(&mut self, _: Nanos, _: NodeId, _: u32) -> Served {
+    fn probe_next(&mut self, _: Nanos, _: NodeId, _: u32) -> Served {
         self.answer(Refusal::Unknown)
     }
-    fn look(&mut self, _: Nanos, _: Option<NodeId>, _: PageRef, _: u32) -> Served {
+    fn probe_range(&mut self, _: Nanos, _: Option<NodeId>, _: PageRef, _: u32) -> Served {
         self.answer(Refusal::Unknown)
     }
     fn sample(&mut self, _: Nanos, _: bool) -> Served {

@@ -817,13 +817,19 @@ impl terrace_policy::Machine for World {
         Ok(())
     }
 
-    fn probe(&mut self, _now: Nanos, node: NodeId, pages: u32) -> Served {
+    fn probe_next(&mut self, _now: Nanos, node: NodeId, pages: u32) -> Served {
         let node = node_of(self, node).ok_or(Refusal::Unknown)?;
         self.probes.push_back((node, pages));
         Ok(())
     }
 
-    fn look(&mut self, _now: Nanos, node: Option<NodeId>, page: PageRef, pages: u32) -> Served {
+    fn probe_range(
+        &mut self,
+        _now: Nanos,
+        node: Option<NodeId>,
+        page: PageRef,
+        pages: u32,
+    ) -> Served {
         let of = |node| node_of(self, node).ok_or(Refusal::Unknown);
         let node = node.map(of).transpose()?;
         let unit = self.space.find(page).ok_or(Refusal::Unknown)?;

@@ -132,11 +132,17 @@ fn main() {
             begin = begin + PASS;
         }
         let best = took[1..].iter().min().expect("two passes");
+        let pages = CHUNKS as f64 * CHUNK_PAGES as f64;
+        let kept = engine.policy().counters();
+        let kept = kept
+            .iter()
+            .find(|(figure, _)| figure.name == "metadata_bytes");
         println!(
-            "{}: a pass over 1 TiB takes {best:.2?} ({:.2} ns a page), the first {:.2?}",
+            "{}: a pass over 1 TiB takes {best:.2?} ({:.2} ns a page), the first {:.2?}; {:.2} bytes a page",
             preset.name,
-            best.as_secs_f64() * 1e9 / (CHUNKS as f64 * CHUNK_PAGES as f64),
-            took[0]
+            best.as_secs_f64() * 1e9 / pages,
+            took[0],
+            kept.map_or(0, |(_, bytes)| *bytes) as f64 / pages,
         );
     }
 }

@@ -74,7 +74,11 @@ impl TwoLists {
             }
             self.marks.resize(index + 1, 0);
             self.links.resize(index + 1);
-            self.told.resize(index / 64 + 1, Told::default());
+            let words = index / 64 + 1;
+            if self.told.capacity() < words {
+                self.told.reserve_exact(words + words / 8 - self.told.len());
+            }
+            self.told.resize(words, Told::default());
         }
         if !self.contains(unit) {
             let huge = if size == PageSize::Base4K { 0 } else { HUGE };

@@ -248,3 +248,7 @@ fn take_first(pages: &mut PageBits) -> Option<usize> {
     *bits &= *bits - 1;
     Some(page)
 }
+
+#[cfg(test)]
+#[path = "filter_tests.rs"]
+mod tests;

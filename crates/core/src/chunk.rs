@@ -41,11 +41,13 @@ impl PageBits {
 
     /// Whether the page's bit is set; false behind the last page.
     #[must_use]
+    #[inline]
     pub const fn get(&self, page: usize) -> bool {
         page < CHUNK_PAGES && self.0[page / 64] >> (page % 64) & 1 == 1
     }
 
     /// Sets the page's bit; nothing behind the last page.
+    #[inline]
     pub const fn set(&mut self, page: usize) {
         if page < CHUNK_PAGES {
             self.0[page / 64] |= 1 << (page % 64);
@@ -53,6 +55,7 @@ impl PageBits {
     }
 
     /// Clears the page's bit; nothing behind the last page.
+    #[inline]
     pub const fn clear(&mut self, page: usize) {
         if page < CHUNK_PAGES {
             self.0[page / 64] &= !(1 << (page % 64));
@@ -61,35 +64,41 @@ impl PageBits {
 
     /// How many bits are set.
     #[must_use]
+    #[inline]
     pub fn count(&self) -> u32 {
         self.0.iter().map(|word| word.count_ones()).sum()
     }
 
     /// Whether no bit is set.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|word| *word == 0)
     }
 
     /// Pages in both.
     #[must_use]
+    #[inline]
     pub fn and(&self, other: &Self) -> Self {
         Self(std::array::from_fn(|i| self.0[i] & other.0[i]))
     }
 
     /// Pages in either.
     #[must_use]
+    #[inline]
     pub fn or(&self, other: &Self) -> Self {
         Self(std::array::from_fn(|i| self.0[i] | other.0[i]))
     }
 
     /// Pages of this that are not in the other.
     #[must_use]
+    #[inline]
     pub fn without(&self, other: &Self) -> Self {
         Self(std::array::from_fn(|i| self.0[i] & !other.0[i]))
     }
 
     /// The pages whose bits are set, from the first.
+    #[inline]
     pub fn pages(self) -> impl Iterator<Item = usize> {
         self.0.into_iter().enumerate().flat_map(|(i, mut word)| {
             std::iter::from_fn(move || {

@@ -3,7 +3,8 @@
 //! chunks, each told twice, at an early rung with a tenth of its pages fresh and at the last with
 //! half of them accessed (goal: under 1 s of one core). Needs 3 GB of memory.
 //!
-//! Times are processor time. The first pass makes the metadata and is told apart. `cargo bench -p terrace-policy --bench chunks`.
+//! Times are processor time. The first pass makes the metadata and is told apart. `cargo bench -p terrace-policy --bench chunks`,
+//! with names of policies behind `--` for those alone.
 
 use std::time::Duration;
 
@@ -105,8 +106,14 @@ fn pass(engine: &mut Engine, begin: Nanos, patterns: &[(PageBits, PageBits)]) {
 
 fn main() {
     let patterns = patterns();
+    let names: Vec<String> = std::env::args().skip(1).collect();
+    let names: Vec<_> = names
+        .iter()
+        .filter(|name| !name.starts_with("--"))
+        .collect();
     for preset in PRESETS {
-        if !preset.needs.contains(Capabilities::ACCESSED_BITS) {
+        let wanted = names.is_empty() || names.iter().any(|name| *name == preset.name);
+        if !wanted || !preset.needs.contains(Capabilities::ACCESSED_BITS) {
             continue;
         }
         let mut engine = match terrace_policy::by_name(preset.name, &tiers()) {
@@ -125,11 +132,17 @@ fn main() {
             begin = begin + PASS;
         }
         let best = took[1..].iter().min().expect("two passes");
+        let pages = CHUNKS as f64 * CHUNK_PAGES as f64;
+        let kept = engine.policy().counters();
+        let kept = kept
+            .iter()
+            .find(|(figure, _)| figure.name == "metadata_bytes");
         println!(
-            "{}: a pass over 1 TiB takes {best:.2?} ({:.2} ns a page), the first {:.2?}",
+            "{}: a pass over 1 TiB takes {best:.2?} ({:.2} ns a page), the first {:.2?}; {:.2} bytes a page",
             preset.name,
-            best.as_secs_f64() * 1e9 / (CHUNKS as f64 * CHUNK_PAGES as f64),
-            took[0]
+            best.as_secs_f64() * 1e9 / pages,
+            took[0],
+            kept.map_or(0, |(_, bytes)| *bytes) as f64 / pages,
         );
     }
 }

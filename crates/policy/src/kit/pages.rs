@@ -137,7 +137,12 @@ pub fn page_of(key: Key, page: usize, size: PageSize) -> PageRef {
 /// All pages known.
 #[derive(Debug, Default)]
 pub struct Pages<O> {
-    chunks: BTreeMap<Key, Chunk<O>>,
+    /// Where in `chunks` each 2 MiB are.
+    places: BTreeMap<Key, usize>,
+    chunks: Vec<Box<Chunk<O>>>,
+    free: Vec<usize>,
+    /// Who takes a reading in asks for the same 2 MiB many times.
+    last: Option<(Key, usize)>,
     blocks: BTreeMap<NodeId, Blocks>,
 }
 
@@ -152,28 +157,48 @@ struct Blocks {
 impl<O: Own> Pages<O> {
     /// The 2 MiB, known from now on if they were not.
     pub fn get_or_new(&mut self, key: Key, huge: bool, now: Nanos) -> &mut Chunk<O> {
-        self.chunks.entry(key).or_insert_with(|| Chunk {
-            huge,
-            read: now,
-            ..Chunk::default()
-        })
+        let place = self.place(key).unwrap_or_else(|| {
+            let chunk = Chunk {
+                huge,
+                read: now,
+                ..Chunk::default()
+            };
+            let place = self.free.pop().unwrap_or_else(|| {
+                self.chunks.push(Box::default());
+                self.chunks.len() - 1
+            });
+            *self.chunks[place] = chunk;
+            self.places.insert(key, place);
+            place
+        });
+        self.last = Some((key, place));
+        &mut self.chunks[place]
+    }
+
+    fn place(&self, key: Key) -> Option<usize> {
+        match self.last {
+            Some((last, place)) if last == key => Some(place),
+            _ => self.places.get(&key).copied(),
+        }
     }
 
     /// The 2 MiB, if they are known.
     #[must_use]
     pub fn get(&self, key: Key) -> Option<&Chunk<O>> {
-        self.chunks.get(&key)
+        self.place(key).map(|place| &*self.chunks[place])
     }
 
     /// The 2 MiB, if they are known.
     pub fn get_mut(&mut self, key: Key) -> Option<&mut Chunk<O>> {
-        self.chunks.get_mut(&key)
+        let place = self.place(key)?;
+        self.last = Some((key, place));
+        Some(&mut self.chunks[place])
     }
 
     /// The 2 MiB of a page that is known in its size, and its number there.
     pub fn find(&mut self, page: PageRef) -> Option<(Key, &mut Chunk<O>, usize)> {
         let (key, index) = split(page);
-        let chunk = self.chunks.get_mut(&key)?;
+        let chunk = self.get_mut(key)?;
         let known = chunk.size() == page.size && chunk.node(index).is_some();
         known.then_some((key, chunk, index))
     }
@@ -181,7 +206,7 @@ impl<O: Own> Pages<O> {
     /// The number of a page for a node's lists.
     pub fn unit(&mut self, node: NodeId, key: Key, page: usize) -> u32 {
         let of = |chunk: &Chunk<O>| chunk.blocks.iter().find(|(id, _)| *id == node).copied();
-        let known = self.chunks.get(&key).and_then(of);
+        let known = self.get(key).and_then(of);
         let block = known.map(|(_, block)| block).unwrap_or_else(|| {
             let blocks = self.blocks.entry(node).or_default();
             let block = blocks.free.pop().unwrap_or_else(|| {
@@ -189,8 +214,8 @@ impl<O: Own> Pages<O> {
                 u32::try_from(blocks.owners.len() - 1).expect("2^23 are 16 TiB")
             });
             blocks.owners[block as usize] = Some(key);
-            if let Some(chunk) = self.chunks.get_mut(&key) {
-                chunk.blocks.push((node, block));
+            if let Some(place) = self.place(key) {
+                self.chunks[place].blocks.push((node, block));
             }
             block
         });
@@ -208,17 +233,22 @@ impl<O: Own> Pages<O> {
 
     /// Forgets pages; a chunk of which none is left goes.
     pub fn forget(&mut self, key: Key, pages: &PageBits) {
-        if let Some(chunk) = self.chunks.get_mut(&key) {
-            chunk.forget(pages);
-            if chunk.is_unknown() {
-                for (node, block) in &chunk.blocks {
-                    let blocks = self.blocks.entry(*node).or_default();
-                    blocks.owners[*block as usize] = None;
-                    blocks.free.push(*block);
-                }
-                self.chunks.remove(&key);
-            }
+        let Some(place) = self.place(key) else {
+            return;
+        };
+        let chunk = &mut self.chunks[place];
+        chunk.forget(pages);
+        if !chunk.is_unknown() {
+            return;
         }
+        for (node, block) in std::mem::take(&mut **chunk).blocks {
+            let blocks = self.blocks.entry(node).or_default();
+            blocks.owners[block as usize] = None;
+            blocks.free.push(block);
+        }
+        self.places.remove(&key);
+        self.free.push(place);
+        self.last = None;
     }
 
     /// The pages in a range, by 2 MiB.
@@ -228,9 +258,10 @@ impl<O: Own> Pages<O> {
             return Vec::new();
         }
         let (first, last) = (range.start.0 / CHUNK_BYTES, (range.end.0 - 1) / CHUNK_BYTES);
-        let chunks = self.chunks.range((pid, first)..=(pid, last));
-        chunks
-            .map(|(key, chunk)| {
+        let places = self.places.range((pid, first)..=(pid, last));
+        places
+            .map(|(key, place)| {
+                let chunk = &self.chunks[*place];
                 let mut pages = PageBits::NONE;
                 for page in 0..CHUNK_PAGES {
                     let addr = page_of(*key, page, PageSize::Base4K).addr;
@@ -247,69 +278,36 @@ impl<O: Own> Pages<O> {
     /// The 2 MiB of a process that no reading told of since a time.
     #[must_use]
     pub fn unread(&self, pid: Pid, since: Nanos) -> Vec<Key> {
-        let of = self.chunks.range((pid, 0)..=(pid, u64::MAX));
-        of.filter(|(_, chunk)| chunk.read < since)
+        let of = self.places.range((pid, 0)..=(pid, u64::MAX));
+        of.filter(|(_, place)| self.chunks[**place].read < since)
             .map(|(key, _)| *key)
             .collect()
     }
 
     /// All that is known.
     pub fn all(&self) -> impl Iterator<Item = (Key, &Chunk<O>)> {
-        self.chunks.iter().map(|(key, chunk)| (*key, chunk))
+        let places = self.places.iter();
+        places.map(|(key, place)| (*key, &*self.chunks[*place]))
     }
 
     /// Bytes of addresses that are known.
     #[must_use]
     pub fn mapped_bytes(&self) -> u64 {
-        self.chunks.len() as u64 * CHUNK_BYTES
+        self.places.len() as u64 * CHUNK_BYTES
     }
 
     /// Bytes this takes, about.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let chunk = size_of::<Chunk<O>>() + size_of::<Key>() + 2 * size_of::<(NodeId, PageBits)>();
+        let chunk =
+            size_of::<Chunk<O>>() + size_of::<(Key, usize)>() + 2 * size_of::<(NodeId, PageBits)>();
         let owners = self.blocks.values().map(|blocks| blocks.owners.capacity());
         let owners = owners.sum::<usize>() * size_of::<Option<Key>>();
-        let own: u64 = self.chunks.values().map(|chunk| chunk.own.bytes()).sum();
+        let own: u64 = self.chunks.iter().map(|chunk| chunk.own.bytes()).sum();
         (self.chunks.len() * chunk + owners) as u64 + own
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    impl Own for () {
-        fn forget(&mut self, _: &PageBits) {}
-    }
-
-    #[test]
-    fn pages_are_found_by_their_numbers_until_they_are_gone() {
-        let mut pages = Pages::<()>::default();
-        let key = (Pid(3), 5);
-        let page = page_of(key, 7, PageSize::Base4K);
-        assert_eq!(split(page), (key, 7));
-        pages.get_or_new(key, false, Nanos(1)).place(7, NodeId(0));
-        let node = NodeId(0);
-        let unit = pages.unit(node, key, 7);
-        assert_eq!(pages.of_unit(node, unit), Some(page));
-        assert_eq!(pages.of_unit(NodeId(1), unit), None, "that is another's");
-        assert!(pages.find(page).is_some());
-        let huge = page_of(key, 0, PageSize::Huge2M);
-        assert!(pages.find(huge).is_none(), "not in that size");
-        pages.get_mut(key).expect("known").place(7, NodeId(1));
-        assert_eq!(pages.get(key).expect("known").node(7), Some(NodeId(1)));
-        let range = Range {
-            start: page.addr,
-            end: Addr(page.addr.0 + 4096),
-        };
-        let within = pages.within(Pid(3), range);
-        assert_eq!(within.len(), 1);
-        assert_eq!(within[0].1.pages().collect::<Vec<_>>(), [7]);
-        pages.forget(key, &within[0].1);
-        assert!(pages.get(key).is_none() && pages.of_unit(node, unit).is_none());
-        // The numbers are given again.
-        pages.get_or_new((Pid(3), 6), false, Nanos(1));
-        assert_eq!(pages.unit(node, (Pid(3), 6), 7), unit);
-    }
-}
+#[path = "pages_tests.rs"]
+mod tests;

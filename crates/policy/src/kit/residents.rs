@@ -43,11 +43,11 @@ impl<O: Own> Residents<O> {
 
     /// 2 MiB are one huge page, or base pages. What was known of them in another size is forgotten, and this says so.
     pub fn sized(&mut self, key: Key, huge: bool, now: Nanos) -> bool {
-        let other = self.pages.get(key).is_some_and(|chunk| chunk.huge != huge);
+        let other = self.pages.get_or_new(key, huge, now).huge != huge;
         if other {
             self.forget(key, &PageBits::ALL);
+            self.pages.get_or_new(key, huge, now);
         }
-        self.pages.get_or_new(key, huge, now);
         other
     }
 
@@ -116,6 +116,17 @@ impl<O: Own> Residents<O> {
     pub fn unlist(&mut self, node: NodeId, key: Key, page: usize) {
         if let Some(lists) = self.lists.get_mut(&node) {
             lists.remove(self.pages.unit(node, key, page));
+        }
+    }
+
+    /// Tells the lists of these pages, if they are in 2 MiB that are known and on a node that has lists, which were accessed.
+    pub fn tell(&mut self, key: Key, pages: &PageBits, accessed: &PageBits) {
+        for (node, lists) in &mut self.lists {
+            let on = self.pages.get(key).map(|chunk| chunk.on(*node).and(pages));
+            if let Some(on) = on.filter(|on| !on.is_empty()) {
+                let first = self.pages.unit(*node, key, 0);
+                lists.read_all(first, &on, accessed);
+            }
         }
     }
 

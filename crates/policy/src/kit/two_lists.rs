@@ -12,8 +12,11 @@
 //!   at least 1, the shorter), pages go from the tail of the active list to its head, whether they were accessed
 //!   or not.
 //!
-//! Pages are numbers ("units") that the caller gives, dense from 0; 9 bytes for each.
+//! Pages are numbers ("units") that the caller gives, dense from 0; 9 bytes and two bits for each. What a reading tells
+//! is told of 64 at a time.
 
+use terrace_core::CHUNK_PAGES;
+use terrace_core::PageBits;
 use terrace_core::PageSize;
 
 use super::links::Ends;
@@ -22,11 +25,15 @@ use super::links::Links;
 const LISTED: u8 = 1;
 const ACTIVE: u8 = 1 << 1;
 const REFERENCED: u8 = 1 << 2;
-/// A reading has told of it since the last look.
-const READ: u8 = 1 << 3;
-/// And that it was accessed.
-const ACCESSED: u8 = 1 << 4;
-const HUGE: u8 = 1 << 5;
+const HUGE: u8 = 1 << 3;
+
+/// What readings have told of 64 units since the last look at each.
+#[derive(Debug, Clone, Copy, Default)]
+struct Told {
+    read: u64,
+    /// And that it was accessed.
+    accessed: u64,
+}
 
 /// A list; the oldest is its tail.
 #[derive(Debug, Default)]
@@ -50,6 +57,7 @@ pub enum List {
 pub struct TwoLists {
     links: Links,
     marks: Vec<u8>,
+    told: Vec<Told>,
     active: Listed,
     inactive: Listed,
 }
@@ -66,10 +74,16 @@ impl TwoLists {
             }
             self.marks.resize(index + 1, 0);
             self.links.resize(index + 1);
+            let words = index / 64 + 1;
+            if self.told.capacity() < words {
+                self.told.reserve_exact(words + words / 8 - self.told.len());
+            }
+            self.told.resize(words, Told::default());
         }
         if !self.contains(unit) {
             let huge = if size == PageSize::Base4K { 0 } else { HUGE };
             self.marks[index] = LISTED | huge;
+            self.look(unit);
             self.push(unit, list);
         }
     }
@@ -89,11 +103,21 @@ impl TwoLists {
         marks.is_some_and(|marks| marks & LISTED != 0)
     }
 
-    /// A reading tells whether the page was accessed.
-    pub fn read(&mut self, unit: u32, accessed: bool) {
-        if self.contains(unit) {
-            self.marks[unit as usize] |= if accessed { READ | ACCESSED } else { READ };
+    /// A reading tells of these of 512 pages, from a multiple of that, which were accessed. What is on no list is left.
+    pub fn read_all(&mut self, first: u32, pages: &PageBits, accessed: &PageBits) {
+        let first = first as usize / 64;
+        let words = self.told.iter_mut().skip(first).take(CHUNK_PAGES / 64);
+        for (told, (pages, accessed)) in words.zip(pages.0.into_iter().zip(accessed.0)) {
+            told.read |= pages;
+            told.accessed |= pages & accessed;
         }
+    }
+
+    /// The page is looked at: what was told of it before says nothing any more.
+    fn look(&mut self, unit: u32) {
+        let (told, bit) = (&mut self.told[unit as usize / 64], 1 << (unit % 64));
+        told.read &= !bit;
+        told.accessed &= !bit;
     }
 
     /// The coldest page, which stays where it is; none where a reading has to tell first. Pages on the way
@@ -104,15 +128,16 @@ impl TwoLists {
                 self.deactivate();
             }
             let unit = self.inactive.ends.oldest()?;
-            let marks = self.marks[unit as usize];
-            if marks & READ == 0 {
+            let (word, bit) = (&self.told[unit as usize / 64], 1 << (unit % 64));
+            if word.read & bit == 0 {
                 return None;
             }
-            if marks & ACCESSED == 0 {
+            if word.accessed & bit == 0 {
                 return Some(unit);
             }
+            self.look(unit);
             self.unlink(unit);
-            let kept = marks & !(READ | ACCESSED);
+            let kept = self.marks[unit as usize];
             self.marks[unit as usize] = kept ^ REFERENCED;
             let twice = kept & REFERENCED != 0;
             self.push(unit, if twice { List::Active } else { List::Inactive });
@@ -131,7 +156,8 @@ impl TwoLists {
     /// Bytes this takes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
-        self.links.bytes() + self.marks.capacity() as u64
+        let told = self.told.capacity() * size_of::<Told>();
+        self.links.bytes() + (self.marks.capacity() + told) as u64
     }
 
     const fn inactive_is_low(&self) -> bool {
@@ -146,6 +172,7 @@ impl TwoLists {
         if let Some(unit) = self.active.ends.oldest() {
             self.unlink(unit);
             self.marks[unit as usize] &= LISTED | HUGE;
+            self.look(unit);
             self.push(unit, List::Inactive);
         }
     }

@@ -45,7 +45,7 @@ impl Plain {
 
 proptest! {
     #[test]
-    fn they_are_lists(steps in prop::collection::vec((0_u8..8, 0_u32..24, any::<bool>()), 0..400)) {
+    fn they_are_lists(steps in prop::collection::vec((0_u8..8, 500_u32..524, any::<bool>()), 0..400)) {
         let (mut lists, mut plain) = (TwoLists::default(), Plain::default());
         // What is told of an active page is forgotten when it becomes inactive.
         for (what, unit, yes) in steps {
@@ -77,6 +77,16 @@ proptest! {
             prop_assert_eq!(lists.pages(List::Active), plain.active.len() as u64);
             prop_assert_eq!(lists.pages(List::Inactive), plain.inactive.len() as u64);
         }
+    }
+}
+
+impl TwoLists {
+    /// Of one page.
+    fn read(&mut self, unit: u32, accessed: bool) {
+        let mut one = PageBits::NONE;
+        one.set(unit as usize % CHUNK_PAGES);
+        let accessed = if accessed { one } else { PageBits::NONE };
+        self.read_all(unit / 512 * 512, &one, &accessed);
     }
 }
 

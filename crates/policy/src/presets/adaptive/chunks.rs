@@ -14,6 +14,7 @@ use terrace_core::PageSize;
 use terrace_core::Pid;
 use terrace_core::Range;
 
+use super::census::Census;
 use super::classes::Level;
 
 /// A process and the number of a chunk of its addresses.
@@ -61,6 +62,11 @@ impl Chunk {
         self.levels.fill(level);
     }
 
+    /// Its pages that are not in the fastest tier.
+    pub(super) fn slow(&self) -> PageBits {
+        self.present.without(&self.fast)
+    }
+
     pub(super) const fn size(&self) -> PageSize {
         if self.huge {
             PageSize::Huge2M
@@ -74,6 +80,7 @@ impl Chunk {
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
     all: BTreeMap<Key, Chunk>,
+    census: BTreeMap<Pid, Census>,
 }
 
 /// The chunk and the page in it of an address.
@@ -92,10 +99,36 @@ pub(super) fn page_of(key: Key, page: usize, size: PageSize) -> PageRef {
 }
 
 impl Chunks {
-    pub(super) fn get_or_new(&mut self, key: Key, huge: bool, pass: u32) -> &mut Chunk {
-        self.all
-            .entry(key)
-            .or_insert_with(|| Chunk::new(huge, pass))
+    /// The chunk as it is told of in that pass: its size, its pages and those of them in the fastest tier. With the
+    /// counts of its process, which are to follow its levels.
+    pub(super) fn place(
+        &mut self,
+        key: Key,
+        (huge, pass): (bool, u32),
+        (present, fast): (PageBits, PageBits),
+    ) -> (&mut Chunk, &mut Census) {
+        let census = self.census.entry(key.0).or_default();
+        let new = || Chunk::new(huge, pass);
+        let chunk = self.all.entry(key).or_insert_with(new);
+        let differs = |a: &PageBits, b: &PageBits| a.without(b).or(&b.without(a));
+        let changed = if chunk.huge == huge {
+            differs(&present, &chunk.present).or(&differs(&fast, &chunk.fast))
+        } else {
+            PageBits::ALL
+        };
+        if !changed.is_empty() {
+            census.remove(chunk, &changed);
+            chunk.remap(huge, pass);
+            (chunk.present, chunk.fast) = (present, fast);
+            census.add(chunk, &changed);
+        }
+        chunk.heard = pass;
+        (chunk, census)
+    }
+
+    /// How many pages of each class there are, by process.
+    pub(super) const fn census(&self) -> &BTreeMap<Pid, Census> {
+        &self.census
     }
 
     pub(super) fn get(&self, key: Key) -> Option<&Chunk> {
@@ -117,26 +150,34 @@ impl Chunks {
 
     /// The page has moved.
     pub(super) fn moved(&mut self, page: PageRef, fast: bool) {
-        if let Some((chunk, index)) = self.find(page) {
-            let mut one = PageBits::NONE;
-            one.set(index);
+        self.change(page, |chunk, one| {
             chunk.fast = if fast {
-                chunk.fast.or(&one)
+                chunk.fast.or(one)
             } else {
-                chunk.fast.without(&one)
+                chunk.fast.without(one)
             };
-        }
+        });
     }
 
     /// The page is not there any more.
     pub(super) fn lost(&mut self, page: PageRef) {
+        self.change(page, |chunk, one| {
+            chunk.present = chunk.present.without(one);
+            chunk.fast = chunk.fast.without(one);
+            one.pages().for_each(|index| chunk.levels[index] = 0);
+        });
+    }
+
+    fn change(&mut self, page: PageRef, change: impl FnOnce(&mut Chunk, &PageBits)) {
+        let mut census = self.census.remove(&page.pid).unwrap_or_default();
         if let Some((chunk, index)) = self.find(page) {
             let mut one = PageBits::NONE;
             one.set(index);
-            chunk.present = chunk.present.without(&one);
-            chunk.fast = chunk.fast.without(&one);
-            chunk.levels[index] = 0;
+            census.remove(chunk, &one);
+            change(chunk, &one);
+            census.add(chunk, &one);
         }
+        self.census.insert(page.pid, census);
     }
 
     /// The process gave these addresses back.
@@ -167,6 +208,7 @@ impl Chunks {
     /// The process is gone.
     pub(super) fn gone(&mut self, pid: Pid) {
         self.all.retain(|(of, _), _| *of != pid);
+        self.census.remove(&pid);
     }
 
     /// Nothing is known of the process's pages any more but where they are.
@@ -175,12 +217,21 @@ impl Chunks {
             chunk.levels.fill(0);
             chunk.since = pass;
         }
+        if let Some(census) = self.census.get_mut(&pid) {
+            census.forget_levels();
+        }
     }
 
     /// Drops what was not told of since before the pass of its process before this one.
     pub(super) fn expire(&mut self, pid: Pid, pass: u32) {
-        self.all
-            .retain(|(of, _), chunk| *of != pid || pass.wrapping_sub(chunk.heard) <= 2);
+        let census = self.census.entry(pid).or_default();
+        self.all.retain(|(of, _), chunk| {
+            let stays = *of != pid || pass.wrapping_sub(chunk.heard) <= 2;
+            if !stays {
+                census.remove(chunk, &PageBits::ALL);
+            }
+            stays
+        });
     }
 
     /// All, from that key on and round to it again.
@@ -196,57 +247,5 @@ impl Chunks {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PID: Pid = Pid(3);
-
-    #[test]
-    fn pages_come_move_and_go() {
-        let mut chunks = Chunks::default();
-        let chunk = chunks.get_or_new((PID, 5), false, 0);
-        chunk.present = PageBits::ALL;
-        let page = page_of((PID, 5), 7, PageSize::Base4K);
-        assert_eq!(split(page.addr), (5, 7));
-        assert!(chunks.is(page, false));
-        chunks.moved(page, true);
-        assert!(chunks.is(page, true) && !chunks.is(page, false));
-        let huge = page_of((PID, 5), 0, PageSize::Huge2M);
-        assert!(!chunks.is(huge, false), "not in that size");
-        chunks.unmapped(
-            PID,
-            Range {
-                start: page.addr,
-                end: Addr(page.addr.0 + 4096),
-            },
-        );
-        assert!(!chunks.is(page, true));
-        let all = Range {
-            start: Addr(0),
-            end: Addr(u64::MAX),
-        };
-        chunks.unmapped(PID, all);
-        assert_eq!(chunks.bytes(), 0);
-    }
-
-    #[test]
-    fn a_chunk_that_is_not_told_of_is_forgotten() {
-        let mut chunks = Chunks::default();
-        chunks.get_or_new((PID, 1), false, 4);
-        chunks.expire(Pid(9), 60);
-        chunks.expire(PID, 6);
-        assert!(chunks.bytes() > 0);
-        chunks.expire(PID, 7);
-        assert_eq!(chunks.bytes(), 0);
-    }
-
-    #[test]
-    fn a_huge_page_is_as_hot_as_its_hottest_part() {
-        let mut chunk = Chunk::new(false, 0);
-        chunk.levels[9] = 80;
-        chunk.remap(true, 3);
-        assert_eq!(chunk.levels[0], 80);
-        chunk.remap(false, 4);
-        assert_eq!(chunk.levels[500], 80);
-    }
-}
+#[path = "chunks_tests.rs"]
+mod tests;

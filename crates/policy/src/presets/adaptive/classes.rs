@@ -18,7 +18,8 @@ use std::collections::BTreeMap;
 
 /// Classes of the matrix.
 pub(super) const CLASSES: usize = 128;
-const LEVELS: usize = 256;
+/// A byte's values.
+pub(super) const LEVELS: usize = 256;
 /// What a pass keeps of the passes before it.
 const FADE: f64 = 0.75;
 /// Passes until an estimate is about what it would be of a page that was always there: 1 / (1 - F).

@@ -10,11 +10,11 @@ use terrace_core::PageSize;
 use terrace_core::Pid;
 
 use super::Adaptive;
+use super::census::Census;
 use super::classes::CLASSES;
 use super::explain;
 use super::pace::Shown;
 use super::select;
-use super::select::Census;
 use super::select::Group;
 use super::transitions::Transitions;
 use super::value;
@@ -34,10 +34,6 @@ fn whole(times: impl Iterator<Item = u64>) -> f64 {
     times.sum::<u64>() as f64
 }
 
-fn census() -> Box<Census> {
-    Box::new([[[0; CLASSES]; 2]; 2])
-}
-
 impl Adaptive {
     /// Plans by what is known now. Passes that are complete are ended before.
     pub(super) fn decide(&mut self, now: Nanos) {
@@ -51,7 +47,7 @@ impl Adaptive {
             .filter(|(_, process)| process.complete);
         let complete: Vec<Pid> = complete.map(|(pid, _)| *pid).collect();
         complete.into_iter().for_each(|pid| self.end_pass(now, pid));
-        let counts = self.count();
+        let counts = self.chunks.census().clone();
         let shown = self.plan(&counts);
         // Likewise once in a pass.
         if now < self.pace_at {
@@ -102,21 +98,13 @@ impl Adaptive {
         self.chunks.expire(pid, process.pass);
     }
 
-    fn count(&self) -> BTreeMap<Pid, Box<Census>> {
-        let mut counts: BTreeMap<Pid, Box<Census>> = BTreeMap::new();
-        for (key, chunk) in self.chunks.from(self.cursor) {
-            select::count(chunk, counts.entry(key.0).or_insert_with(census));
-        }
-        counts
-    }
-
     /// Groups of one side, in the order of [`Self::spread`].
     #[expect(clippy::cast_precision_loss, reason = "base pages of a page")]
-    fn groups(&self, counts: &BTreeMap<Pid, Box<Census>>, fast: usize) -> Vec<Group> {
+    fn groups(&self, counts: &BTreeMap<Pid, Census>, fast: usize) -> Vec<Group> {
         let mut groups = Vec::with_capacity(counts.len() * SIZES.len() * CLASSES);
         for (pid, census) in counts {
             let values = self.processes.get(pid).map(|process| &process.values);
-            for (size, sides) in SIZES.into_iter().zip(census.iter()) {
+            for (size, sides) in SIZES.into_iter().zip(census.0.iter()) {
                 let each = size.base_pages() as f64;
                 let cost = self.costs.of(size) / each;
                 for (class, pages) in sides[fast].iter().enumerate() {
@@ -131,7 +119,7 @@ impl Adaptive {
         groups
     }
 
-    fn plan(&mut self, counts: &BTreeMap<Pid, Box<Census>>) -> Shown {
+    fn plan(&mut self, counts: &BTreeMap<Pid, Census>) -> Shown {
         let (slow, fast) = (self.groups(counts, 0), self.groups(counts, 1));
         let pages = |bytes: i128| u64::try_from(bytes / 4096).unwrap_or(0);
         let (room, short) = (pages(self.spare()), pages(self.shortage()));
@@ -165,16 +153,13 @@ impl Adaptive {
 }
 
 /// Quotas by process, size, side and class.
-fn spread(
-    counts: &BTreeMap<Pid, Box<Census>>,
-    quotas: &select::Quotas,
-) -> BTreeMap<Pid, Box<Census>> {
-    let mut left: BTreeMap<Pid, Box<Census>> = BTreeMap::new();
+fn spread(counts: &BTreeMap<Pid, Census>, quotas: &select::Quotas) -> BTreeMap<Pid, Census> {
+    let mut left: BTreeMap<Pid, Census> = BTreeMap::new();
     let (up, down) = (quotas.up.chunks(CLASSES), quotas.down.chunks(CLASSES));
     let mut both = up.zip(down);
     for pid in counts.keys() {
-        let of_process = left.entry(*pid).or_insert_with(census);
-        for sides in of_process.iter_mut() {
+        let of_process = left.entry(*pid).or_default();
+        for sides in of_process.0.iter_mut() {
             if let Some((up, down)) = both.next() {
                 sides[0].copy_from_slice(up);
                 sides[1].copy_from_slice(down);

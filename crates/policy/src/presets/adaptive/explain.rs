@@ -14,7 +14,6 @@ use super::classes::CLASSES;
 use super::classes::class_of;
 use super::classes::class_rate;
 use super::classes::rate_of;
-use super::select;
 use super::select::Group;
 use super::select::Quotas;
 use crate::belief::About;
@@ -69,13 +68,8 @@ impl Adaptive {
     }
 
     fn class_beliefs(&self, about: About, process: &Process) -> Vec<ClassBelief> {
-        let mut census = Box::new([[[0; CLASSES]; 2]; 2]);
-        for (key, chunk) in self.chunks.from((about.pid, 0)) {
-            if key.0 == about.pid {
-                select::count(chunk, &mut census);
-            }
-        }
-        let sizes = census.iter();
+        let census = self.chunks.census().get(&about.pid);
+        let sizes = census.iter().flat_map(|census| census.0.iter());
         let pages =
             |side: usize, class: usize| sizes.clone().map(|of| of[side][class]).sum::<u64>();
         let beliefs = (0..CLASSES).rev().map(|class| ClassBelief {

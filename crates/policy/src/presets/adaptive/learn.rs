@@ -35,35 +35,42 @@ impl Adaptive {
             seen: false,
             exposure: until.max(1e-6),
         };
-        let chunk = self.chunks.get_or_new(key, reading.huge, process.pass);
-        chunk.remap(reading.huge, process.pass);
-        let settled = process.pass.wrapping_sub(chunk.since) >= SETTLING;
         let whole = whole(reading.huge);
-        chunk.present = reading.present.and(&whole);
+        let present = reading.present.and(&whole);
         let on_fast = reading.nodes.iter().filter(|(n, _)| self.tiers.is_top(*n));
-        chunk.fast = on_fast
+        let fast = on_fast
             .fold(PageBits::NONE, |all, (_, pages)| all.or(pages))
-            .and(&chunk.present);
-        chunk.heard = process.pass;
+            .and(&present);
+        let told = (reading.huge, process.pass);
+        let (chunk, census) = self.chunks.place(key, told, (present, fast));
+        let settled = process.pass.wrapping_sub(chunk.since) >= SETTLING;
         process.complete |= reading.last;
-        let fresh = reading.fresh.and(&chunk.present);
+        let fresh = reading.fresh.and(&present);
+        let base_pages = chunk.size().base_pages();
         let mut observe = |pages: PageBits, step: &Step, one: Seen| {
-            for page in pages.pages() {
-                let from = chunk.levels[page];
-                let to = step[usize::from(from)];
-                chunk.levels[page] = to;
-                process.transitions.count(from, settled.then_some(to), one);
+            for (is_fast, pages) in [(false, pages.without(&fast)), (true, pages.and(&fast))] {
+                if pages.is_empty() {
+                    continue;
+                }
+                self.tally.step(&mut chunk.levels, &pages, step);
+                self.tally.drain(|from, pages| {
+                    let to = step[usize::from(from)];
+                    let transitions = &mut process.transitions;
+                    transitions.count(pages, from, settled.then_some(to), one);
+                    let side = (reading.huge, is_fast);
+                    census.step(side, u64::from(pages) * base_pages, [from, to]);
+                });
             }
         };
         observe(fresh, self.steps.of(seen, pass), seen);
         if reading.last {
-            let missed = chunk.present.without(&reading.accessed);
+            let missed = present.without(&reading.accessed);
             observe(missed, self.steps.of(unseen, pass), unseen);
         }
         if reading.since == Nanos::ZERO && !reading.last {
-            process.first += u64::from(fresh.count()) * chunk.size().base_pages();
+            process.first += u64::from(fresh.count()) * base_pages;
         }
-        fresh.without(&chunk.fast)
+        fresh.without(&fast)
     }
 }
 

@@ -12,6 +12,7 @@
 //!   `learn` takes a reading in, `decide` ends a pass, `moves` carries a plan out, `explain` says what is believed; this file ties
 //!   them together.
 
+mod census;
 mod chunks;
 mod classes;
 mod costs;
@@ -25,6 +26,7 @@ mod pace;
 pub mod params;
 mod room;
 mod select;
+mod tally;
 mod transitions;
 mod value;
 
@@ -58,6 +60,7 @@ use latencies::Latencies;
 use moves::Moves;
 use pace::Pace;
 pub use params::Params;
+use tally::Tally;
 use transitions::Transitions;
 use value::Values;
 
@@ -131,6 +134,8 @@ pub struct Adaptive {
     pace: Pace,
     asks: VecDeque<Action>,
     steps: Steps,
+    /// Empty between readings.
+    tally: Tally,
     /// When to plan, and by when at the latest.
     plan_at: Nanos,
     plan_by: Nanos,
@@ -165,6 +170,7 @@ impl Adaptive {
                 pass: pace.pass,
             }]),
             steps: Steps::default(),
+            tally: Tally::default(),
             pace,
             plan_at: Nanos::MAX,
             plan_by: Nanos::MAX,

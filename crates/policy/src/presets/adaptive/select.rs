@@ -15,11 +15,12 @@
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
 
+use terrace_core::PageBits;
 use terrace_core::PageRef;
 use terrace_core::PageSize;
 use terrace_core::Pid;
 
-use super::chunks::Chunk;
+use super::census::Census;
 use super::chunks::Chunks;
 use super::chunks::Key;
 use super::chunks::page_of;
@@ -110,23 +111,6 @@ pub(super) fn quotas(slow: &[Group], fast: &[Group], room: u64, short: u64, most
     out
 }
 
-/// Base pages of one process by huge, fast and class.
-pub(super) type Census = [[[u64; CLASSES]; 2]; 2];
-
-/// Counts a chunk's pages.
-pub(super) fn count(chunk: &Chunk, census: &mut Census) {
-    let base_pages = chunk.size().base_pages();
-    let [slow, fast] = &mut census[usize::from(chunk.huge)];
-    for page in chunk.present.pages() {
-        let side = if chunk.fast.get(page) {
-            &mut *fast
-        } else {
-            &mut *slow
-        };
-        side[class_of(chunk.levels[page])] += base_pages;
-    }
-}
-
 /// The lists of what goes where.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
@@ -139,24 +123,45 @@ pub(super) struct Plan {
 pub(super) fn take(
     chunks: &Chunks,
     start: Key,
-    left: &mut BTreeMap<Pid, Box<Census>>,
+    left: &mut BTreeMap<Pid, Census>,
     plan: &mut Plan,
 ) -> Key {
     let mut end = start;
+    let sum = |side: &[u64; CLASSES]| side.iter().sum::<u64>();
+    // Of each process, size and side: most chunks have nothing that is wanted, or nothing is any more.
+    let mut wanted: BTreeMap<Pid, [[u64; 2]; 2]> = BTreeMap::new();
+    wanted.extend(
+        left.iter()
+            .map(|(pid, of)| (*pid, of.0.map(|sides| sides.map(|side| sum(&side))))),
+    );
+    let mut all: u64 = wanted.values().flatten().flatten().sum();
     for (key, chunk) in chunks.from(start) {
-        let Some(census) = left.get_mut(&key.0) else {
+        let (Some(census), Some(wanted)) = (left.get_mut(&key.0), wanted.get_mut(&key.0)) else {
             continue;
         };
         let size = chunk.size();
-        let sides = &mut census[usize::from(chunk.huge)];
-        for page in chunk.present.pages() {
+        let sides = &mut census.0[usize::from(chunk.huge)];
+        let wanted = &mut wanted[usize::from(chunk.huge)];
+        let mut pages = PageBits::NONE;
+        for (wanted, side) in wanted.iter().zip([chunk.slow(), chunk.fast]) {
+            if *wanted > 0 {
+                pages = pages.or(&side);
+            }
+        }
+        for page in pages.pages() {
             let fast = chunk.fast.get(page);
             let quota = &mut sides[usize::from(fast)][class_of(chunk.levels[page])];
-            if *quota > 0 && draw(quota, size, fast) {
+            let before = *quota;
+            if before > 0 && draw(quota, size, fast) {
+                wanted[usize::from(fast)] -= before - *quota;
+                all -= before - *quota;
                 let list = if fast { &mut plan.down } else { &mut plan.up };
                 list.push_back(page_of(key, page, size));
                 end = key;
             }
+        }
+        if all == 0 {
+            break;
         }
     }
     end

@@ -57,20 +57,22 @@ impl Transitions {
         }
     }
 
-    /// A page of level `from` was observed, and has come to `to`, unless its estimate was still settling:
-    /// what looks like a change of the page is one of the estimate then.
+    /// So many pages of level `from` were observed, and have come to `to`, unless their estimate was still
+    /// settling: what looks like a change of the page is one of the estimate then.
     #[inline]
-    pub(super) fn count(&mut self, from: Level, to: Option<Level>, one: Seen) {
+    pub(super) fn count(&mut self, pages: u32, from: Level, to: Option<Level>, one: Seen) {
         self.observed = true;
         if from == 0 {
             return;
         }
         let from = class_of(from);
         if let Some(to) = to {
-            self.now[from][class_of(to)] += 1;
+            self.now[from][class_of(to)] += pages;
         }
-        self.seen[from] += f64::from(u8::from(one.seen));
-        self.exposure[from] += one.exposure;
+        if one.seen {
+            self.seen[from] += f64::from(pages);
+        }
+        self.exposure[from] += f64::from(pages) * one.exposure;
     }
 
     /// The pass is over; what was counted before keeps so much of its weight. Whether it surprised by
@@ -203,7 +205,7 @@ mod tests {
     fn an_estimate_that_settles_is_no_change_of_its_page() {
         let mut one = Transitions::new();
         for _ in 0..30 {
-            one.count(100, None, PASS);
+            one.count(1, 100, None, PASS);
         }
         assert!(!one.end_pass(0.9, 0.5));
         assert!((one.matrix()[50][50] - 1.0).abs() < 1e-9);
@@ -253,7 +255,7 @@ mod tests {
         ) {
             let mut one = Transitions::new();
             for (from, to, seen, exposure) in counted {
-                one.count(from, Some(to), Seen { seen, exposure });
+                one.count(1, from, Some(to), Seen { seen, exposure });
             }
             one.end_pass(0.9, f64::INFINITY);
             let (m, r) = slow(&one);
@@ -270,14 +272,14 @@ mod tests {
         let mut one = Transitions::new();
         for _ in 0..10 {
             for _ in 0..500 {
-                one.count(100, Some(100), PASS);
-                one.count(20, Some(20), PASS);
+                one.count(1, 100, Some(100), PASS);
+                one.count(1, 20, Some(20), PASS);
             }
             assert!(!one.end_pass(0.9, 0.5));
         }
         for _ in 0..500 {
-            one.count(100, Some(20), PASS);
-            one.count(20, Some(100), PASS);
+            one.count(1, 100, Some(20), PASS);
+            one.count(1, 20, Some(100), PASS);
         }
         assert!(one.end_pass(0.9, 2.0));
         assert!(

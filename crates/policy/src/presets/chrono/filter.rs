@@ -43,52 +43,96 @@ impl Chrono {
             self.dcsc.faulted(now, key, index, idle);
         }
         if slow && self.params.cit == Source::Faults {
-            self.measured(now, key, index, idle);
+            self.measured(now, key, &one(index), idle);
         }
     }
 
-    /// A slow page's captured idle time, one round of the filter. What waits for its migration has passed, and leaves the
-    /// queue where it is not below the threshold any more.
-    fn measured(&mut self, now: Nanos, key: Key, index: usize, idle: Nanos) {
+    /// The captured idle time of slow pages of 2 MiB, one round of the filter. What waits for its migration has passed, and
+    /// leaves the queue where it is not below the threshold any more.
+    fn measured(&mut self, now: Nanos, key: Key, pages: &PageBits, idle: Nanos) {
         let threshold = self.tuning.threshold();
+        let period_ago = Nanos(now.0.saturating_sub(self.round.0));
         let Some(chunk) = self.residents.pages.get_mut(key) else {
             return;
         };
-        let size = chunk.size();
+        let idle = as_base(idle, chunk.size());
         let marks = &mut chunk.own;
-        let idle = as_base(idle, size);
-        let period_ago = Nanos(now.0.saturating_sub(self.round.0));
-        if marks.demoted.get(index) {
-            // Its rounds begin now; in the paper the demotion itself arms it.
-            marks.demoted.clear(index);
-            if self.demoted.take(period_ago, key, index) {
-                self.demoted.add(now, key, index);
+        // Their rounds begin now; in the paper the demotion itself arms them.
+        for page in marks.demoted.and(pages).pages() {
+            if self.demoted.take(period_ago, key, page) {
+                self.demoted.add(now, key, page);
             }
         }
+        marks.demoted = marks.demoted.without(pages);
         if idle >= threshold {
-            let mut one = PageBits::NONE;
-            one.set(index);
-            self.lost(key, &one);
+            self.lost(key, pages);
             return;
         }
-        if marks.queued.get(index) || chunk.flying.get(index) {
-            return;
+        let stay = pages.without(&chunk.flying);
+        let new = stay.without(&marks.queued);
+        let again = if self.params.rounds == 1 {
+            new
+        } else {
+            let first = new.without(&marks.candidate);
+            marks.first_round(&first, idle);
+            self.counters.candidates += u64::from(first.count());
+            new.without(&first)
+        };
+        self.another_round(now, key, (again, stay), idle);
+    }
+
+    /// Pages that may have passed the filter with this round, of those that have had one.
+    fn another_round(
+        &mut self,
+        now: Nanos,
+        key: Key,
+        (mut left, stay): (PageBits, PageBits),
+        idle: Nanos,
+    ) {
+        let mut refused = None;
+        if !left.is_empty() {
+            refused = self.queue.refused(key);
         }
-        let (rounds, longest) = marks.round(index, idle);
-        self.counters.candidates += u64::from(rounds == 1);
-        if rounds >= self.params.rounds {
-            marks.candidate.clear(index);
-            marks.queued.set(index);
-            self.counters.enqueued += 1;
-            self.tuning.now.enqueued += size.bytes();
-            if self.demoted.take(period_ago, key, index) {
-                self.counters.thrashed += 1;
-                self.tuning.now.thrashed += size.bytes();
+        while let Some(page) = take_first(&mut left) {
+            let Some(chunk) = self.residents.pages.get_mut(key) else {
+                return;
+            };
+            let size = chunk.size();
+            let (rounds, idle) = chunk.own.round(page, idle);
+            self.counters.candidates += u64::from(rounds == 1);
+            if rounds < self.params.rounds {
+                continue;
             }
-            self.enqueue(Entry {
-                page: page_of(key, index, size),
-                idle: longest,
-            });
+            chunk.own.candidate.clear(page);
+            self.passed(now, key, page, size);
+            if refused.is_some_and(|longest| longest <= idle) {
+                self.queue.dropped += 1;
+                continue;
+            }
+            if let Some(chunk) = self.residents.pages.get_mut(key) {
+                chunk.own.queued.set(page);
+            }
+            let entry = Entry {
+                page: page_of(key, page, size),
+                idle,
+            };
+            // Whose place it takes begins anew, with this round where that is still to come.
+            let out = self.enqueue(entry).map(split);
+            if let Some((_, out)) = out.filter(|(of, out)| *of == key && *out > page) {
+                left = left.or(&stay.and(&one(out)));
+            }
+            refused = self.queue.refused(key);
+        }
+    }
+
+    /// A page has passed the filter.
+    fn passed(&mut self, now: Nanos, key: Key, page: usize, size: PageSize) {
+        let period_ago = Nanos(now.0.saturating_sub(self.round.0));
+        self.counters.enqueued += 1;
+        self.tuning.now.enqueued += size.bytes();
+        if self.demoted.take(period_ago, key, page) {
+            self.counters.thrashed += 1;
+            self.tuning.now.thrashed += size.bytes();
         }
     }
 
@@ -108,12 +152,13 @@ impl Chrono {
         marks.queued = marks.queued.without(pages);
     }
 
-    /// Into the queue; who is not in it because of that has to be a candidate again.
-    pub(super) fn enqueue(&mut self, entry: Entry) {
+    /// Into the queue; who is not in it because of that, which this gives, has to be a candidate again.
+    pub(super) fn enqueue(&mut self, entry: Entry) -> Option<PageRef> {
         let out = self.queue.push(entry);
         if let Some((_, chunk, index)) = out.and_then(|page| self.residents.pages.find(page)) {
             chunk.own.queued.clear(index);
         }
+        out
     }
 
     /// A reading of 2 MiB: where its pages are, idle times of the victims and, by option, of all; and once a pass
@@ -158,8 +203,9 @@ impl Chrono {
         let slow = reading.nodes.iter();
         let slow = slow.filter(|(node, _)| !self.tiers.is_top(*node));
         let slow = slow.fold(PageBits::NONE, |all, (_, on)| all.or(on));
-        for page in reading.fresh.and(&slow).pages() {
-            self.measured(now, key, page, middle(reading));
+        let seen = reading.fresh.and(&slow);
+        if !seen.is_empty() {
+            self.measured(now, key, &seen, middle(reading));
         }
         if reading.last {
             self.lost(key, &PageBits::ALL.without(&reading.accessed));
@@ -184,16 +230,25 @@ impl Chrono {
         if !tell {
             return;
         }
-        for (node, lists) in &mut self.residents.lists {
-            let on = self.residents.pages.get(key).map(|chunk| chunk.on(*node));
-            let Some(on) = on.filter(|on| !on.is_empty()) else {
-                continue;
-            };
-            let first = self.residents.pages.unit(*node, key, 0);
-            for page in on.pages() {
-                let unit = first + u32::try_from(page).expect("one of 512");
-                lists.read(unit, early.get(page));
-            }
-        }
+        self.residents.tell(key, &PageBits::ALL, &early);
     }
 }
+
+fn one(page: usize) -> PageBits {
+    let mut one = PageBits::NONE;
+    one.set(page);
+    one
+}
+
+/// The first of the pages, which is none of them any more.
+fn take_first(pages: &mut PageBits) -> Option<usize> {
+    let mut words = pages.0.iter_mut().enumerate();
+    let (word, bits) = words.find(|(_, bits)| **bits != 0)?;
+    let page = word * 64 + bits.trailing_zeros() as usize;
+    *bits &= *bits - 1;
+    Some(page)
+}
+
+#[cfg(test)]
+#[path = "filter_tests.rs"]
+mod tests;

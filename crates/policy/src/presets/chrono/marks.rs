@@ -50,6 +50,19 @@ impl Own for Marks {
 }
 
 impl Marks {
+    /// The first round below the threshold of pages that are no candidates.
+    pub(super) fn first_round(&mut self, pages: &PageBits, idle: Nanos) {
+        if pages.is_empty() {
+            return;
+        }
+        self.candidate = self.candidate.or(pages);
+        let word = word(1, idle);
+        let words = self.words();
+        for page in pages.pages() {
+            words[page] = word;
+        }
+    }
+
     /// Another round below the threshold: how many there are now, and the longest of them.
     pub(super) fn round(&mut self, page: usize, idle: Nanos) -> (u8, Nanos) {
         let (rounds, longest) = if self.candidate.get(page) {
@@ -59,18 +72,20 @@ impl Marks {
         } else {
             (1, idle)
         };
-        let micros = u32::try_from((longest.0 / 1_000).min(IDLE_MAX)).unwrap_or(0);
         self.candidate.set(page);
-        *self.word(page) = rounds << IDLE_BITS | micros;
+        self.words()[page] = word(rounds, longest);
         (u8::try_from(rounds).unwrap_or(u8::MAX), longest)
     }
 
-    fn word(&mut self, page: usize) -> &mut u32 {
-        let words = self
-            .words
-            .get_or_insert_with(|| vec![0; CHUNK_PAGES].into());
-        &mut words[page]
+    fn words(&mut self) -> &mut [u32] {
+        self.words
+            .get_or_insert_with(|| vec![0; CHUNK_PAGES].into())
     }
+}
+
+fn word(rounds: u32, longest: Nanos) -> u32 {
+    let micros = u32::try_from((longest.0 / 1_000).min(IDLE_MAX)).unwrap_or(0);
+    rounds << IDLE_BITS | micros
 }
 
 /// Pages that were demoted not longer ago than a scan period (3.3.2), or whose first idle time since was not.

@@ -7,8 +7,13 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
+use terrace_core::CHUNK_PAGES;
 use terrace_core::Nanos;
 use terrace_core::PageRef;
+use terrace_core::PageSize;
+
+use crate::kit::pages::Key;
+use crate::kit::pages::page_of;
 
 /// A page that waits, and its captured idle time as a base page's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +71,19 @@ impl Queue {
         self.places.insert(entry.page, self.next);
         self.next += 1;
         out
+    }
+
+    /// Where it is full and has none of these 2 MiB: a page of them with so long an idle time, or a longer one, is dropped.
+    #[must_use]
+    pub fn refused(&self, key: Key) -> Option<Nanos> {
+        if self.entries.len() < self.capacity {
+            return None;
+        }
+        let first = page_of(key, 0, PageSize::Base4K);
+        let last = page_of(key, CHUNK_PAGES - 1, PageSize::Giant1G);
+        let mut here = self.places.range(first..=last);
+        let longest = self.by_idle.last().map(|(idle, _)| *idle);
+        longest.filter(|_| here.next().is_none())
     }
 
     /// The first, which stays.
@@ -127,6 +145,20 @@ mod tests {
             page,
             idle: Nanos(idle),
         }
+    }
+
+    #[test]
+    fn a_full_queue_says_what_it_refuses() {
+        let key = (terrace_core::Pid(1), 0);
+        let mut queue = Queue::new(2 * ENTRY_BYTES);
+        queue.push(entry(600, 50));
+        assert_eq!(queue.refused(key), None, "there is room");
+        queue.push(entry(700, 90));
+        assert_eq!(queue.refused(key), Some(Nanos(90)));
+        assert_eq!(queue.refused((key.0, 1)), None, "has one of these");
+        assert_eq!(queue.push(entry(7, 90)), Some(entry(7, 0).page));
+        assert_eq!(queue.push(entry(7, 89)), Some(entry(700, 0).page));
+        assert_eq!(queue.refused(key), None, "and of these now");
     }
 
     #[test]

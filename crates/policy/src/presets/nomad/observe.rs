@@ -88,16 +88,7 @@ impl Nomad {
         } else {
             reading.fresh.or(&PageBits::ALL.without(&reading.accessed))
         };
-        for (node, lists) in &mut self.residents.lists {
-            let on = self.residents.pages.get(key).map(|chunk| chunk.on(*node));
-            let Some(on) = on.filter(|on| !on.is_empty()) else {
-                continue;
-            };
-            let first = self.residents.pages.unit(*node, key, 0);
-            for page in on.and(&told).pages() {
-                lists.read(first + number(page), reading.accessed.get(page));
-            }
-        }
+        self.residents.tell(key, &told, &reading.accessed);
     }
 
     /// A pass over a process is over. What two passes did not tell of is gone.
@@ -135,8 +126,4 @@ impl Nomad {
         self.residents.forget(key, pages);
         self.pcq.forget(key, pages);
     }
-}
-
-fn number(page: usize) -> u32 {
-    u32::try_from(page).expect("one of 512")
 }

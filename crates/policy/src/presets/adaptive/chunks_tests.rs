@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Pages come, move and go, and are counted.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const PID: Pid = Pid(3);
+
+#[test]
+fn pages_come_move_and_go() {
+    let mut chunks = Chunks::default();
+    chunks.place((PID, 5), (false, 0), (PageBits::ALL, PageBits::NONE));
+    let page = page_of((PID, 5), 7, PageSize::Base4K);
+    assert_eq!(split(page.addr), (5, 7));
+    assert!(chunks.is(page, false));
+    chunks.moved(page, true);
+    assert!(chunks.is(page, true) && !chunks.is(page, false));
+    let huge = page_of((PID, 5), 0, PageSize::Huge2M);
+    assert!(!chunks.is(huge, false), "not in that size");
+    chunks.unmapped(
+        PID,
+        Range {
+            start: page.addr,
+            end: Addr(page.addr.0 + 4096),
+        },
+    );
+    assert!(!chunks.is(page, true));
+    let all = Range {
+        start: Addr(0),
+        end: Addr(u64::MAX),
+    };
+    chunks.unmapped(PID, all);
+    assert_eq!(chunks.bytes(), 0);
+}
+
+#[test]
+fn a_chunk_that_is_not_told_of_is_forgotten() {
+    let mut chunks = Chunks::default();
+    chunks.place((PID, 1), (false, 4), (PageBits::ALL, PageBits::NONE));
+    chunks.expire(Pid(9), 60);
+    chunks.expire(PID, 6);
+    assert!(chunks.bytes() > 0);
+    chunks.expire(PID, 7);
+    assert_eq!(chunks.bytes(), 0);
+}
+
+#[test]
+fn a_huge_page_is_as_hot_as_its_hottest_part() {
+    let mut chunk = Chunk::new(false, 0);
+    chunk.levels[9] = 80;
+    chunk.remap(true, 3);
+    assert_eq!(chunk.levels[0], 80);
+    chunk.remap(false, 4);
+    assert_eq!(chunk.levels[500], 80);
+}
+
+/// Each page counted.
+fn counted(chunks: &Chunks) -> Census {
+    let mut census = Census::default();
+    for chunk in chunks.all.values() {
+        for page in chunk.present.pages() {
+            let side = &mut census.0[usize::from(chunk.huge)];
+            let side = &mut side[usize::from(chunk.fast.get(page))];
+            side[usize::from(chunk.levels[page]) / 2] += if chunk.huge { 512 } else { 1 };
+        }
+    }
+    census
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// Whatever happens to pages, they are counted as if they were gone through.
+    #[test]
+    fn the_census_is_what_going_through_all_pages_gives(
+        steps in prop::collection::vec((0_u8..9, 0_u64..3, 0_usize..512, any::<bool>(), any::<u8>()), 0..60),
+    ) {
+        let (mut chunks, mut pass) = (Chunks::default(), 0);
+        for (what, number, index, yes, level) in steps {
+            let key = (PID, number);
+            let size = if yes { PageSize::Huge2M } else { PageSize::Base4K };
+            let page = page_of(key, if yes { 0 } else { index }, size);
+            let mut some = PageBits::ALL;
+            (0..index).for_each(|page| some.clear(page));
+            let range = Range { start: page.addr, end: Addr(page.addr.0 + 9 * 4096) };
+            match what {
+                0..=2 => {
+                    let mut one = PageBits::NONE;
+                    one.set(0);
+                    let pages = if yes { one } else { some };
+                    let fast = if level > 99 { pages } else { PageBits::NONE };
+                    let (chunk, census) = chunks.place(key, (yes, pass), (pages, fast));
+                    let page = if yes { 0 } else { index };
+                    let from = chunk.levels[page];
+                    chunk.levels[page] = level;
+                    census.step((yes, level > 99), size.base_pages(), [from, level]);
+                }
+                3 => chunks.moved(page, level > 99),
+                4 => chunks.lost(page),
+                5 => chunks.unmapped(PID, range),
+                6 => pass += 1,
+                7 => chunks.expire(PID, pass),
+                _ if index == 0 => chunks.gone(PID),
+                _ => chunks.begin_anew(PID, pass),
+            }
+            let kept = chunks.census().get(&PID).cloned().unwrap_or_default();
+            prop_assert!(kept == counted(&chunks));
+        }
+    }
+}

@@ -11,6 +11,7 @@ use bytesize::ByteSize;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use terrace_core::PageSize;
+use terrace_experiment::RunInfo;
 use terrace_machine_spec::Machine;
 use terrace_policy::Mover;
 use terrace_policy::TrackerKind;
@@ -45,7 +46,8 @@ pub(crate) fn sim(args: &SimArgs) -> anyhow::Result<u8> {
             .and_then(|outcome| outcome.metric("ops_per_s"));
     }
     let text = if args.json.json {
-        json(&outcome)?
+        let made_with = RunInfo::of_simulation(&setup, &args.machine);
+        json(&outcome, &made_with)?
     } else {
         human(&setup, &outcome)
     };
@@ -165,13 +167,14 @@ fn costs(path: &Path) -> anyhow::Result<Costs> {
     costs.map_err(|error| Usage(format!("{}: {error}", PathBuf::from(path).display())).into())
 }
 
-fn json(outcome: &Outcome) -> anyhow::Result<String> {
+fn json(outcome: &Outcome, made_with: &RunInfo) -> anyhow::Result<String> {
     let metrics: BTreeMap<&str, Option<f64>> = Outcome::METRICS
         .iter()
         .map(|(name, _)| (*name, outcome.metric(name)))
         .collect();
     let mut value = serde_json::to_value(outcome).context("Cannot print the outcome")?;
     value["metrics"] = serde_json::to_value(metrics).context("Cannot print the metrics")?;
+    value["run"] = serde_json::to_value(made_with).context("Cannot print the set-up")?;
     value["model_errors"] = outcome.model_errors().into();
     Ok(serde_json::to_string_pretty(&value)?)
 }

@@ -95,7 +95,7 @@ impl Kept {
 
 /// The simulator by its sources (`build.rs`), as far as a system's results depend on them: equal
 /// set-ups have equal results only within one.
-fn simulator(system: &str) -> String {
+pub(crate) fn simulator(system: &str) -> String {
     let mut presets = env!("TERRACE_PRESETS").split(',');
     let preset = presets.find_map(|one| one.strip_prefix(system)?.strip_prefix('='));
     let preset = preset.unwrap_or_default();
@@ -103,7 +103,7 @@ fn simulator(system: &str) -> String {
 }
 
 /// FNV-1a, 64 bits: the same in every build.
-fn fnv(text: &str) -> u64 {
+pub(crate) fn fnv(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })

@@ -2,6 +2,7 @@
 //! What simulations, claims and the lab's comparisons have in common.
 //!
 //! * [`make`]: simulations on several threads, with progress; [`Kept`]: finished runs, of whatever kind, by [`Key`].
+//! * [`RunInfo`]: what a result was made with, beside each that is written as JSON.
 //! * [`looks`]: how each system's line is drawn.
 //! * [`presets_and`]: the systems that a comparison takes where none are named.
 //!
@@ -11,6 +12,7 @@
 
 mod kept;
 mod parallel;
+pub mod run_info;
 mod runs;
 
 use terrace_chart::Look;
@@ -25,6 +27,7 @@ use terrace_sim::ORACLE;
 
 pub use kept::Kept;
 pub use kept::Key;
+pub use run_info::RunInfo;
 pub use runs::Job;
 pub use runs::Progress;
 pub use runs::RunError;

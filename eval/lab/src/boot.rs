@@ -30,6 +30,7 @@ use terrace_machine_spec::Machine;
 
 use self::ports::SharedSink;
 use self::session::Session;
+pub use self::session::emulator;
 use crate::initramfs;
 use crate::job::GuestNode;
 use crate::job::JOB_FILE;

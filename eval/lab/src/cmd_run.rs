@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
+use terrace_experiment::RunInfo;
 use terrace_lab::boot;
 use terrace_lab::boot::Outcome;
 use terrace_lab::boot::Sink;
@@ -94,7 +95,7 @@ pub(crate) fn main(args: &RunArgs) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("Cannot write {}", path.display()))?;
     }
     if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(&report(args, &machine, &outcome))?;
+        let text = serde_json::to_string_pretty(&report(args, &machine, &outcome)?)?;
         fs::write(path, text + "\n").with_context(|| format!("Cannot write {}", path.display()))?;
     }
     Ok(ExitCode::from(
@@ -165,10 +166,18 @@ fn describe(outcome: &Outcome) {
     }
 }
 
-fn report(args: &RunArgs, machine: &Machine, outcome: &Outcome) -> serde_json::Value {
+fn report(
+    args: &RunArgs,
+    machine: &Machine,
+    outcome: &Outcome,
+) -> anyhow::Result<serde_json::Value> {
+    let made_by = (boot::emulator()?, outcome.kernel.clone());
+    let machine_file = &args.guest.machine;
+    let made_with = RunInfo::of_machine((&machine.name, machine), machine_file, made_by);
     let marks: Vec<_> = outcome.series.marks().map(|(_, line)| line).collect();
     let totals = outcome.series.totals();
-    serde_json::json!({
+    Ok(serde_json::json!({
+        "run": made_with,
         "machine": machine.name,
         "kernel": outcome.kernel,
         "command": args.command,
@@ -179,5 +188,5 @@ fn report(args: &RunArgs, machine: &Machine, outcome: &Outcome) -> serde_json::V
         "fast_access_ratio": totals.and_then(|line| line.share(machine.ranking(0)[0])),
         "totals": totals,
         "marks": marks,
-    })
+    }))
 }

@@ -37,10 +37,24 @@ impl Drop for Emulator {
     }
 }
 
+const EMULATOR: &str = "qemu-system-x86_64";
+
+/// The emulator and its version, as it says itself.
+///
+/// # Errors
+///
+/// Where it cannot be started.
+pub fn emulator() -> Result<String, BootError> {
+    let said = Command::new(EMULATOR).arg("--version").output();
+    let said = said.map_err(io_error("ask qemu-system-x86_64 for its version"))?;
+    let text = String::from_utf8_lossy(&said.stdout);
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
 /// Starts the emulator; its own words go to a file in `dir`.
 pub(super) fn start(arguments: &[String], dir: &Path) -> Result<Emulator, BootError> {
     let log = fs::File::create(dir.join("qemu.log")).map_err(io_error("write QEMU's log"))?;
-    let mut command = Command::new("qemu-system-x86_64");
+    let mut command = Command::new(EMULATOR);
     command.args(arguments).stdin(Stdio::null());
     command
         .stdout(log.try_clone().map_err(io_error("write QEMU's log"))?)

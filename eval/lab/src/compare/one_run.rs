@@ -148,6 +148,12 @@ fn record(
             GuestLine::Moves(counted) => moves = Some(*counted),
             GuestLine::Terrace(status) => record.terrace = Some(status.clone()),
             GuestLine::Failed(why) => record.failed = Some(why.clone()),
+            GuestLine::Skipped(why) => {
+                return RunRecord {
+                    kernel: outcome.kernel.clone(),
+                    ..RunRecord::skipped(workload, system, why.clone())
+                };
+            }
             GuestLine::Load(_)
             | GuestLine::EndLoad
             | GuestLine::Workload(_)

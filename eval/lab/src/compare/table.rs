@@ -48,6 +48,10 @@ pub fn render(records: &[RunRecord]) -> String {
             let system = record.system.name();
             text += &format!("\n{} under {system} failed: {why}", record.workload);
         }
+        if let Some(why) = &record.skipped {
+            let system = record.system.name();
+            text += &format!("\n{} under {system} skipped: {why}", record.workload);
+        }
     }
     text
 }
@@ -61,7 +65,25 @@ pub fn notes(records: &[RunRecord]) -> Vec<String> {
         .into_iter()
         .map(|workload| verdict::sentences(workload, records).join(" "))
         .filter(|told| !told.is_empty());
-    verdicts.chain(paces(records)).collect()
+    let rates = records.iter().filter_map(rates_tried);
+    verdicts.chain(rates).chain(paces(records)).collect()
+}
+
+/// Which rate a record is of, and what the others came to.
+fn rates_tried(record: &RunRecord) -> Option<String> {
+    let taken = record.tried.iter().find(|tried| tried.taken)?.sample_ms;
+    let tried = record.tried.iter().map(|tried| {
+        let rate = tried
+            .ops_per_s
+            .map_or_else(|| "failed".to_owned(), |rate| thousands(rate.round()));
+        format!("{} {rate}", tried.sample_ms)
+    });
+    let tried: Vec<String> = tried.collect();
+    let (workload, system) = (&record.workload, record.system.name());
+    Some(format!(
+        "{workload}: {system} samples every {taken}, the fastest of the first round ({} ops/s).",
+        tried.join(", ")
+    ))
 }
 
 /// How different the host's pace was; `None` where it is not known.
@@ -134,10 +156,10 @@ fn cells(record: &RunRecord, records: &[RunRecord]) -> Vec<Cell> {
         format!("{}{shadows}", moves.demoted_pages),
         transactions,
         written(record),
-        if record.failed.is_some() {
-            "FAILED"
-        } else {
-            "good"
+        match (&record.failed, &record.skipped) {
+            (Some(_), _) => "FAILED",
+            (None, Some(_)) => "skipped",
+            (None, None) => "good",
         }
         .to_owned(),
     ]

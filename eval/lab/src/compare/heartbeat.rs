@@ -25,7 +25,7 @@ use crate::boot::processors;
 /// Long enough for a workload to use its pages again, short enough to grow the table in ten seconds.
 const PERIOD: Duration = Duration::from_secs(1);
 /// What it is now, us.
-static PERIOD_US: AtomicU64 = AtomicU64::new(PERIOD.as_micros() as u64);
+static PERIOD_US: AtomicU64 = AtomicU64::new(PERIOD.as_secs() * 1_000_000);
 
 /// From the next beat on it comes so often, and never less often than by default.
 pub(super) fn beat_every(period: Duration) {

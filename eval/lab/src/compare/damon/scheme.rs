@@ -92,7 +92,7 @@ pub(super) fn settings(mode: Mode, tiers: Tiers, zones: &[Zone], filters: &str) 
 struct List(Vec<Setting>);
 
 impl List {
-    fn add(&mut self, path: impl Into<String>, value: impl ToString, lacks: &'static str) {
+    fn add(&mut self, path: impl Into<String>, value: impl std::fmt::Display, lacks: &'static str) {
         let (path, value) = (path.into(), value.to_string());
         self.0.push(Setting { path, value, lacks });
     }

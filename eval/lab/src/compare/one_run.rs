@@ -322,6 +322,18 @@ mod tests {
     }
 
     #[test]
+    fn what_the_kernel_cannot_do_is_no_failure() {
+        let mut heard = Heard::default();
+        heard.take(b"{\"skipped\":\"the guest's kernel lacks goals\"}\n");
+        let run = record("gups", System::None, &outcome(0), &heard, 0);
+        assert_eq!((run.failed, run.kernel.as_str()), (None, "6.12"));
+        assert_eq!(
+            run.skipped.as_deref(),
+            Some("the guest's kernel lacks goals")
+        );
+    }
+
+    #[test]
     fn a_run_without_its_end_is_a_failure() {
         let heard = Heard::default();
         let run = |code, heard: &Heard| record("gups", System::None, &outcome(code), heard, 0);

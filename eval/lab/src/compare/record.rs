@@ -404,6 +404,19 @@ mod tests {
     }
 
     #[test]
+    fn the_rates_tried_in_the_first_round_are_kept() {
+        let mut first = ran(100.0);
+        first.tried = vec![Tried {
+            sample_ms: damon::RATES[0],
+            ops_per_s: Some(100.0),
+            fast_access_ratio: None,
+            taken: true,
+        }];
+        let record = RunRecord::of_all(&[first.clone(), ran(80.0), ran(90.0)]).expect("three");
+        assert_eq!((record.ops_per_s, record.tried), (Some(90.0), first.tried));
+    }
+
+    #[test]
     fn a_run_that_failed_is_never_replaced_by_a_good_one() {
         let failed = || RunRecord::failed("gups", System::None, "Memory is wrong".to_owned());
         for runs in [[failed(), ran(1.0)], [ran(1.0), failed()]] {

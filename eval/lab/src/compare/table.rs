@@ -193,6 +193,9 @@ pub(super) fn written(record: &RunRecord) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::damon::Mode;
+    use super::super::damon::Rate;
+    use super::super::damon::Tried;
     use super::super::record::Repeat;
     use super::*;
 
@@ -207,6 +210,34 @@ mod tests {
         }];
         let told = notes(&[record]);
         assert!(told[0].contains("up to 20 % slower"), "{told:?}");
+    }
+
+    #[test]
+    fn what_a_kernel_cannot_do_is_skipped_and_what_was_tried_is_told() {
+        let lacks = || "the guest's kernel lacks goals".to_owned();
+        let skipped = RunRecord::skipped("gups", System::Damon(Mode::Auto), lacks());
+        let at = |sample_ms, ops_per_s, taken| Tried {
+            sample_ms: Rate { sample_ms },
+            ops_per_s,
+            fast_access_ratio: None,
+            taken,
+        };
+        let best = RunRecord {
+            ops_per_s: Some(2000.0),
+            failed: None,
+            tried: vec![at(5, None, false), at(20, Some(2000.0), true)],
+            ..RunRecord::failed("gups", System::Damon(Mode::Best), String::new())
+        };
+        let text = render(&[best, skipped]);
+        assert!(
+            text.contains("every 20 ms") && text.contains("(5 ms failed, 20 ms 2,000 ops/s)"),
+            "{text}"
+        );
+        assert!(!text.contains("FAILED"), "{text}");
+        assert!(
+            text.ends_with("gups under damon-auto skipped: the guest's kernel lacks goals"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -27,10 +27,12 @@ use super::record::System;
 
 mod control;
 mod goal;
+mod monitoring;
 mod scheme;
+mod sysfs;
 
 pub(super) use control::Control;
-pub(super) use control::Refused;
+pub(super) use sysfs::Refused;
 
 /// How DAMON is set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

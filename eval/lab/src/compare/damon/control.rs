@@ -6,12 +6,7 @@
 //! what it cleared (`MADV_COLD`); DAMON gets a flush of all translations in each of its sampling
 //! intervals, by [`heartbeat`].
 
-use std::fs;
-use std::fs::File;
-use std::io;
-use std::io::Write;
 use std::path::Path;
-use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::mpsc;
@@ -24,7 +19,6 @@ use std::time::Instant;
 
 use anyhow::Context;
 use anyhow::anyhow;
-use terrace_core::Nanos;
 use terrace_sys::zones;
 
 use super::super::heartbeat;
@@ -32,11 +26,11 @@ use super::super::record::Moves;
 use super::Mode;
 use super::goal::Fill;
 use super::scheme;
-use super::scheme::Setting;
 use super::scheme::Tiers;
 use super::scheme::Way;
+use super::sysfs;
+use super::sysfs::state;
 
-const ADMIN: &str = "/sys/kernel/mm/damon/admin/kdamonds";
 /// A user of DAMON inside the kernel that is on by default where there is one, and keeps others off physical memory.
 const STAT: &str = "/sys/module/damon_stat/parameters/enabled";
 /// How often the goals are fed: as often as the schemes act.
@@ -45,11 +39,6 @@ const FEED: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_secs(1);
 /// A flush is never asked for more often: what the kernel tunes begins there.
 const SHORTEST: Duration = Duration::from_millis(5);
-
-/// The kernel cannot do what the system is.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the guest's kernel lacks {0}")]
-pub(in super::super) struct Refused(&'static str);
 
 /// DAMON, set up.
 #[derive(Debug)]
@@ -72,15 +61,17 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// [`Refused`] where the kernel lacks something.
+    /// [`sysfs::Refused`] where the kernel lacks something.
     pub(in super::super) fn prepare(mode: Mode, fast: usize, slow: usize) -> anyhow::Result<Self> {
         if Path::new(STAT).exists() {
-            put(Path::new(STAT), "N").with_context(|| format!("Cannot write N to {STAT}"))?;
+            sysfs::write(Path::new(STAT), "N")?;
         }
-        let root = Path::new(ADMIN);
         let tiers = Tiers { fast, slow };
         let zones = zones::read(Path::new("/"));
-        apply(root, &scheme::settings(mode, tiers, &zones, "filters"))?;
+        sysfs::apply(
+            Path::new(sysfs::ADMIN),
+            &scheme::settings(mode, tiers, &zones),
+        )?;
         Ok(Self {
             mode,
             fast,
@@ -132,8 +123,8 @@ impl Control {
         let mut told = Vec::new();
         for way in Way::BOTH {
             state(way, "update_schemes_stats")?;
-            let [tried, applied] = ["sz_tried", "sz_applied"].map(|name| stat(way, name));
-            told.push((tried?, applied?, busy(way)?));
+            let [tried, applied] = ["sz_tried", "sz_applied"].map(|name| sysfs::stat(way, name));
+            told.push((tried?, applied?, sysfs::busy(way)?));
         }
         let pages = |(_, applied, _): (u64, u64, Duration)| applied / 4096;
         let moves = Moves {
@@ -156,77 +147,16 @@ impl Control {
     }
 }
 
-/// Writes all of it; what is not there or not taken is lacking.
-fn apply(root: &Path, settings: &[Setting]) -> anyhow::Result<()> {
-    for setting in settings {
-        let path = root.join(&setting.path);
-        match put(&path, &setting.value) {
-            Err(error) if lacking(&error) => return Err(Refused(setting.lacks).into()),
-            result => result
-                .with_context(|| format!("Cannot write {} to {}", setting.value, path.display()))?,
-        }
-    }
-    Ok(())
-}
-
-fn lacking(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::InvalidInput
-    )
-}
-
-/// Into a file that is there.
-fn put(path: &Path, value: &str) -> io::Result<()> {
-    File::options()
-        .write(true)
-        .open(path)?
-        .write_all(value.as_bytes())
-}
-
-fn thread_directory(way: Way) -> PathBuf {
-    Path::new(ADMIN).join(way.thread().to_string())
-}
-
-fn write(path: &Path, value: &str) -> anyhow::Result<()> {
-    put(path, value).with_context(|| format!("Cannot write {value} to {}", path.display()))
-}
-
-fn state(way: Way, value: &str) -> anyhow::Result<()> {
-    write(&thread_directory(way).join("state"), value)
-}
-
-fn number(path: &Path) -> anyhow::Result<u64> {
-    let text =
-        fs::read_to_string(path).with_context(|| format!("Cannot read {}", path.display()))?;
-    let number = text.trim().parse();
-    number.with_context(|| format!("{} has {text}, which is no number", path.display()))
-}
-
-fn stat(way: Way, name: &str) -> anyhow::Result<u64> {
-    let stats = thread_directory(way).join("contexts/0/schemes/0/stats");
-    number(&stats.join(name))
-}
-
-/// Processor time of its thread so far.
-fn busy(way: Way) -> anyhow::Result<Duration> {
-    let pid = number(&thread_directory(way).join("pid"))?;
-    let path = format!("/proc/{pid}/schedstat");
-    let text = fs::read_to_string(&path).with_context(|| format!("Cannot read {path}"))?;
-    let first = text.split(' ').next().and_then(|first| first.parse().ok());
-    Ok(first.map_or(Duration::ZERO, |ns| Duration::from(Nanos(ns))))
-}
-
 /// Tells the goals how full the fast node is.
 fn feed(fast: usize, on: bool) -> anyhow::Result<()> {
     let fill = Fill::read(fast)?;
     for way in Way::BOTH {
-        let goal = Path::new(ADMIN).join(scheme::goal_directory(way));
+        let goal = Path::new(sysfs::ADMIN).join(scheme::goal_directory(way));
         let value = match way {
             Way::Down => fill.free,
             Way::Up => fill.used,
         };
-        write(&goal.join("current_value"), &value.to_string())?;
+        sysfs::write(&goal.join("current_value"), &value.to_string())?;
         if on {
             state(way, "commit_schemes_quota_goals")?;
         }
@@ -240,74 +170,8 @@ fn tuned() -> anyhow::Result<Duration> {
     for way in Way::BOTH {
         state(way, "update_tuned_intervals")?;
         let path = "contexts/0/monitoring_attrs/intervals/sample_us";
-        let us = number(&thread_directory(way).join(path))?;
+        let us = sysfs::number(&sysfs::thread_directory(way).join(path))?;
         shortest = shortest.min(Duration::from_micros(us));
     }
     Ok(shortest)
-}
-
-#[cfg(test)]
-mod tests {
-    use terrace_core::NodeId;
-    use terrace_sys::zones::Zone;
-
-    use super::*;
-
-    fn settings(mode: Mode) -> Vec<Setting> {
-        let zones = [0, 1].map(|node| Zone {
-            node: NodeId(node),
-            first: 1 << 20,
-            count: 1 << 10,
-        });
-        scheme::settings(mode, Tiers { fast: 0, slow: 1 }, &zones, "filters")
-    }
-
-    /// A directory that has the files of a mode, without some.
-    fn kernel(mode: Mode, without: &str) -> tempfile::TempDir {
-        let root = tempfile::tempdir().expect("a directory");
-        let all = settings(mode).into_iter();
-        for setting in all.filter(|setting| without.is_empty() || !setting.path.contains(without)) {
-            let path = root.path().join(setting.path);
-            fs::create_dir_all(path.parent().expect("one")).expect("a directory");
-            fs::write(path, "").expect("a file");
-        }
-        root
-    }
-
-    #[test]
-    fn what_a_kernel_lacks_is_told_by_its_name() {
-        let refused = |without| {
-            let root = kernel(Mode::Auto, without);
-            let error = apply(root.path(), &settings(Mode::Auto)).expect_err("refused");
-            assert!(error.is::<Refused>(), "{error}");
-            error.to_string()
-        };
-        for (without, lacks) in [
-            ("goals/0/nid", "goals of a node's memory"),
-            ("intervals_goal", "tuning of DAMON's intervals"),
-            ("target_nid", "migrate_hot"),
-            ("nr_kdamonds", "DAMON's sysfs interface"),
-        ] {
-            let why = refused(without);
-            assert!(
-                why.starts_with("the guest's kernel lacks ") && why.contains(lacks),
-                "{why}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_kernel_that_has_all_of_it_is_told_all_of_it() {
-        let root = kernel(Mode::Auto, "");
-        apply(root.path(), &settings(Mode::Auto)).expect("taken");
-        let last = root.path().join("1/contexts/0/schemes/0/action");
-        assert_eq!(fs::read_to_string(last).expect("written"), "migrate_hot");
-    }
-
-    #[test]
-    fn only_what_is_unknown_is_a_refusal() {
-        let lacks = |kind| lacking(&io::Error::from(kind));
-        assert!(lacks(io::ErrorKind::NotFound) && lacks(io::ErrorKind::InvalidInput));
-        assert!(!lacks(io::ErrorKind::PermissionDenied));
-    }
 }

@@ -1,23 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is written where for a set-up: two kernel threads, each with one scheme. Pure.
 
-use terrace_core::NodeId;
 use terrace_sys::zones::Zone;
 
 use super::Mode;
-use super::Rate;
+use super::monitoring::watch;
 
-/// Bytes of a page frame.
-const FRAME: u64 = 4096;
 /// Most bytes that a scheme moves in a second: the published 200 MB, though this machine's time is dilated.
 const BYTES_PER_S: u64 = 200_000_000;
 /// The published goals, in 1/10,000: so much of the fast node shall be free, and so much used.
 const FREE: u64 = 50;
 const USED: u64 = 9_970;
-/// Regions of each thread: DAMON's default.
-const REGIONS: (u64, u64) = (10, 1_000);
 /// Samples in an aggregation: DAMON's default.
-const SAMPLES: u64 = 20;
+pub(super) const SAMPLES: u64 = 20;
 /// A region is hot from this many on, 5 % of them as published, and cold with none.
 const HOT_SAMPLES: u64 = 1;
 /// How often our schemes act and their quotas are tuned, us. A quota begins at one byte and at most doubles each time: at the
@@ -25,8 +20,6 @@ const HOT_SAMPLES: u64 = 1;
 const APPLY_US: u64 = 100_000;
 /// The published second.
 const PUBLISHED_APPLY_US: u64 = 1_000_000;
-/// The longest update of what is monitored, us: physical memory does not change.
-const UPDATE_US: u64 = 3_600_000_000;
 
 /// What the threads are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,94 +71,30 @@ pub(super) fn goal_directory(way: Way) -> String {
 }
 
 /// All of it, in the order in which it has to be written.
-pub(super) fn settings(mode: Mode, tiers: Tiers, zones: &[Zone], filters: &str) -> Vec<Setting> {
+pub(super) fn settings(mode: Mode, tiers: Tiers, zones: &[Zone]) -> Vec<Setting> {
     let mut list = List(Vec::new());
     list.add("nr_kdamonds", 2, "DAMON's sysfs interface");
     for way in Way::BOTH {
         watch(&mut list, mode, way, tiers, zones);
         scheme(&mut list, mode, way, tiers);
-        filter(&mut list, mode, way, filters);
+        filter(&mut list, mode, way);
     }
     list.0
 }
 
-struct List(Vec<Setting>);
+/// As it grows.
+pub(super) struct List(Vec<Setting>);
 
 impl List {
-    fn add(&mut self, path: impl Into<String>, value: impl std::fmt::Display, lacks: &'static str) {
+    pub(super) fn add(
+        &mut self,
+        path: impl Into<String>,
+        value: impl std::fmt::Display,
+        lacks: &'static str,
+    ) {
         let (path, value) = (path.into(), value.to_string());
         self.0.push(Setting { path, value, lacks });
     }
-}
-
-/// What is watched, and how often.
-fn watch(list: &mut List, mode: Mode, way: Way, tiers: Tiers, zones: &[Zone]) {
-    let thread = way.thread();
-    let at = |path: &str| format!("{thread}/contexts/{path}");
-    list.add(at("nr_contexts"), 1, "DAMON's sysfs interface");
-    list.add(
-        at("0/operations"),
-        "paddr",
-        "DAMON of physical addresses (CONFIG_DAMON_PADDR)",
-    );
-    let attributes = |path: &str| at(&format!("0/monitoring_attrs/{path}"));
-    list.add(attributes("nr_regions/max"), REGIONS.1, "DAMON's regions");
-    list.add(attributes("nr_regions/min"), REGIONS.0, "DAMON's regions");
-    let rate = match mode {
-        Mode::At(rate) => rate,
-        // Where the kernel's tuning begins.
-        Mode::Auto | Mode::Best => Rate { sample_ms: 5 },
-    };
-    let sample_us = rate.sample_ms * 1000;
-    let intervals = |path: &str| attributes(&format!("intervals/{path}"));
-    list.add(intervals("update_us"), UPDATE_US, "DAMON's intervals");
-    list.add(
-        intervals("aggr_us"),
-        sample_us * SAMPLES,
-        "DAMON's intervals",
-    );
-    list.add(intervals("sample_us"), sample_us, "DAMON's intervals");
-    if mode == Mode::Auto {
-        // 4 % of the samples that could be positive are, over three aggregations.
-        let tuning = "tuning of DAMON's intervals (Linux 6.15)";
-        for (path, value) in [
-            ("access_bp", 400),
-            ("aggrs", 3),
-            ("min_sample_us", 5_000),
-            ("max_sample_us", 10_000_000),
-        ] {
-            list.add(intervals(&format!("intervals_goal/{path}")), value, tuning);
-        }
-    }
-    let node = match way {
-        Way::Down => tiers.fast,
-        Way::Up => tiers.slow,
-    };
-    let spans: Vec<&Zone> = zones.iter().filter(|zone| is(zone.node, node)).collect();
-    let target = |path: &str| at(&format!("0/targets/{path}"));
-    list.add(target("nr_targets"), 1, "DAMON's targets");
-    list.add(
-        target("0/regions/nr_regions"),
-        spans.len(),
-        "DAMON's regions",
-    );
-    for (index, zone) in spans.iter().enumerate() {
-        let (start, end) = (zone.first * FRAME, (zone.first + zone.count) * FRAME);
-        list.add(
-            target(&format!("0/regions/{index}/start")),
-            start,
-            "DAMON's regions",
-        );
-        list.add(
-            target(&format!("0/regions/{index}/end")),
-            end,
-            "DAMON's regions",
-        );
-    }
-}
-
-fn is(node: NodeId, number: usize) -> bool {
-    usize::from(node.0) == number
 }
 
 /// What is done with what.
@@ -236,9 +165,9 @@ fn quota(list: &mut List, mode: Mode, way: Way, tiers: Tiers, every_us: u64) {
 }
 
 /// Page by page, only what was not used lately goes down, and only what was goes up.
-fn filter(list: &mut List, mode: Mode, way: Way, filters: &str) {
+fn filter(list: &mut List, mode: Mode, way: Way) {
     let thread = way.thread();
-    let at = |path: &str| format!("{thread}/contexts/0/schemes/0/{filters}/{path}");
+    let at = |path: &str| format!("{thread}/contexts/0/schemes/0/filters/{path}");
     let young = "the filter for young pages of DAMON's schemes (Linux 6.10)";
     list.add(at("nr_filters"), 1, young);
     list.add(at("0/type"), "young", young);
@@ -259,6 +188,9 @@ fn filter(list: &mut List, mode: Mode, way: Way, filters: &str) {
 
 #[cfg(test)]
 mod tests {
+    use terrace_core::NodeId;
+
+    use super::super::Rate;
     use super::*;
 
     const TIERS: Tiers = Tiers { fast: 0, slow: 1 };
@@ -285,7 +217,7 @@ mod tests {
 
     #[test]
     fn hot_goes_up_and_cold_goes_down() {
-        let set = settings(Mode::At(Rate { sample_ms: 20 }), TIERS, &zones(), "filters");
+        let set = settings(Mode::At(Rate { sample_ms: 20 }), TIERS, &zones());
         let scheme = |thread: usize| {
             let at = |path: &str| value(&set, &format!("{thread}/contexts/0/schemes/0/{path}"));
             [
@@ -309,7 +241,7 @@ mod tests {
 
     #[test]
     fn each_thread_watches_its_node() {
-        let set = settings(Mode::At(Rate { sample_ms: 20 }), TIERS, &zones(), "filters");
+        let set = settings(Mode::At(Rate { sample_ms: 20 }), TIERS, &zones());
         let fast = [
             "0/contexts/0/targets/0/regions/nr_regions",
             "0/contexts/0/targets/0/regions/1/start",
@@ -333,20 +265,20 @@ mod tests {
             "1/contexts/0/schemes/0/quotas/bytes",
             "1/contexts/0/schemes/0/quotas/reset_interval_ms",
         ];
-        let ours = settings(Mode::At(Rate { sample_ms: 5 }), TIERS, &zones(), "filters");
+        let ours = settings(Mode::At(Rate { sample_ms: 5 }), TIERS, &zones());
         assert_eq!(values(&ours, paths), ["20000000", "100"]);
-        let published = settings(Mode::Auto, TIERS, &zones(), "ops_filters");
+        let published = settings(Mode::Auto, TIERS, &zones());
         assert_eq!(values(&published, paths), ["200000000", "1000"]);
     }
 
     #[test]
     fn the_published_one_tunes_itself_by_the_fast_node() {
-        let set = settings(Mode::Auto, TIERS, &zones(), "ops_filters");
+        let set = settings(Mode::Auto, TIERS, &zones());
         let paths = [
             "0/contexts/0/schemes/0/quotas/goals/0/target_metric",
             "1/contexts/0/schemes/0/quotas/goals/0/target_metric",
             "1/contexts/0/schemes/0/quotas/goals/0/nid",
-            "1/contexts/0/schemes/0/ops_filters/0/allow",
+            "1/contexts/0/schemes/0/filters/0/allow",
             "1/contexts/0/monitoring_attrs/intervals/intervals_goal/access_bp",
         ];
         let expected = ["node_mem_free_bp", "node_mem_used_bp", "0", "Y", "400"];

@@ -3,8 +3,8 @@
 //!
 //! The kernel's own metrics (`node_mem_used_bp`, `node_mem_free_bp`) are of all memory of a node. On a node of 250 MiB
 //! that means nothing: the allocator keeps more than 0.3 and 0.5 % of it back, so it would never be full and never short, and
-//! nothing would be demoted. What we tell is of the memory that the allocator gives out: its zones' `min` marks and
-//! reserves for lower zones are neither free nor there.
+//! nothing would be demoted. What we tell is of the memory that the allocator gives out: its zones' `low` marks, where
+//! ordinary allocations stop, and reserves for lower zones are neither free nor there.
 
 use std::fs;
 
@@ -38,7 +38,7 @@ impl Fill {
             match key {
                 "Node" => here = value.split(',').next()?.parse() == Ok(node),
                 "pages" if here => free = value.trim().strip_prefix("free")?.trim().parse().ok()?,
-                "min" if here => kept = number(),
+                "low" if here => kept = number(),
                 "managed" if here => usable += number(),
                 // The last line of a zone that is about its size.
                 "protection:" if here => {
@@ -67,10 +67,10 @@ fn reserve(list: &str) -> u64 {
 mod tests {
     use super::*;
 
-    fn zone(node: usize, free: u64, min: u64, managed: u64, reserve: u64) -> String {
+    fn zone(node: usize, free: u64, low: u64, managed: u64, reserve: u64) -> String {
         format!(
             "Node {node}, zone   Normal\n  per-node stats\n      nr_free 3\n  pages free     {free}\n        boost    0\n        \
-             min      {min}\n        low      9999\n        spanned  70000\n        managed  {managed}\n        \
+             min      3\n        low      {low}\n        spanned  70000\n        managed  {managed}\n        \
              protection: (0, 0, {reserve}, 0)\n      nr_free_pages 8\n  pagesets\n    cpu: 0\n              count:    5\n"
         )
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use terrace_lab::compare::matrix;
 use terrace_lab::compare::matrix::Plan;
-use terrace_lab::compare::record::SYSTEMS;
+use terrace_lab::compare::record::DEFAULT_SYSTEMS;
 use terrace_lab::compare::record::System;
 use terrace_lab::compare::scenario;
 use terrace_lab::compare::scenario::REDIS;
@@ -31,7 +31,7 @@ pub(crate) struct CompareArgs {
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = SYSTEMS.as_str()
+        default_value = DEFAULT_SYSTEMS.as_str()
     )]
     systems: Vec<System>,
     /// Write the results as JSON, after each run
@@ -49,8 +49,8 @@ pub(crate) struct CompareArgs {
     /// Begin no further round that would end later than this after the start
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     within: Option<Duration>,
-    /// Kernel image to boot instead of the fetched Debian kernel
-    #[arg(long, value_name = "FILE")]
+    /// Kernel to boot: a fetched release (6.12, 7.3) or an image [default: 6.12]
+    #[arg(long, value_name = "NAME|FILE")]
     kernel: Option<PathBuf>,
     /// Modules of that kernel
     #[arg(long, value_name = "DIR")]

@@ -25,8 +25,8 @@ pub(crate) struct GuestArgs {
     /// Machine description
     #[arg(long, value_name = "FILE")]
     machine: PathBuf,
-    /// Kernel image to boot instead of the fetched Debian kernel
-    #[arg(long, value_name = "FILE")]
+    /// Kernel to boot: a fetched release (6.12, 7.3) or an image [default: 6.12]
+    #[arg(long, value_name = "NAME|FILE")]
     kernel: Option<PathBuf>,
     /// Modules of that kernel [default: lib/modules/VERSION beside its boot directory]
     #[arg(long, value_name = "DIR")]

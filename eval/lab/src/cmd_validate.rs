@@ -74,8 +74,8 @@ pub(crate) struct ValidateArgs {
     /// Write the table into this document, below its marker
     #[arg(long, value_name = "FILE")]
     document: Option<PathBuf>,
-    /// Kernel image to boot instead of the fetched Debian kernel
-    #[arg(long, value_name = "FILE")]
+    /// Kernel to boot: a fetched release (6.12, 7.3) or an image [default: 6.12]
+    #[arg(long, value_name = "NAME|FILE")]
     kernel: Option<PathBuf>,
     /// Modules of that kernel
     #[arg(long, value_name = "DIR")]

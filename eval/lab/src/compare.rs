@@ -12,6 +12,7 @@
 
 pub mod analysis;
 mod client;
+pub mod damon;
 mod guest_output;
 mod heartbeat;
 mod host_load;

@@ -2,7 +2,7 @@
 //! Which kernel the guest boots, and the modules it needs to reach the host's files.
 //!
 //! The default is a Debian kernel package that `scripts/fetch-kernel` unpacked under
-//! `target/lab/kernel`; nothing is installed. `--kernel` and `--modules` name another one.
+//! `target/lab`; nothing is installed. `--kernel` names the other one that it knows, or with `--modules` any.
 
 use std::collections::HashMap;
 use std::fs;
@@ -24,6 +24,9 @@ const MODULES: [&str; 6] = [
 /// More of them for a guest with a network card.
 const NETWORK_MODULES: [&str; 3] = ["failover", "net_failover", "virtio_net"];
 
+/// The releases that can be fetched, the default first, and each one's directory under `target/lab`.
+const RELEASES: [(&str, &str); 2] = [("6.12", "kernel"), ("7.3", "kernel-7.3")];
+
 /// A kernel to boot.
 #[derive(Debug, Clone)]
 pub struct Kernel {
@@ -35,8 +38,10 @@ pub struct Kernel {
 /// Why there is no kernel to boot.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
-    #[error("No guest kernel in {}; run `terrace-lab kernel fetch`", .0.display())]
-    Missing(PathBuf),
+    #[error("No guest kernel in {}; run `terrace-lab kernel fetch {release}`", dir.display())]
+    Missing { dir: PathBuf, release: &'static str },
+    #[error("No kernel release {0} can be fetched; there are 6.12 and 7.3")]
+    Unknown(String),
     #[error("No modules for kernel {}; name their directory with --modules", .0.display())]
     NoModules(PathBuf),
     #[error("Kernel modules in {} have no module {name}", dir.display())]
@@ -49,24 +54,33 @@ pub enum KernelError {
     Unpack { path: PathBuf, tool: &'static str },
 }
 
-/// Where the fetched kernel is kept: `target/lab/kernel` of the repository.
-#[must_use]
-pub fn default_dir() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/lab/kernel")
+/// Where a fetched kernel is kept: under `target/lab` of the repository.
+fn fetched(directory: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../target/lab")
+        .join(directory)
 }
 
-/// Fetches the Debian kernel into [`default_dir`], unless one is there.
+/// A release by its name.
+fn release(name: &str) -> Option<(&'static str, PathBuf)> {
+    let found = RELEASES.iter().find(|(release, _)| *release == name);
+    found.map(|(release, directory)| (*release, fetched(directory)))
+}
+
+/// Fetches a release of Debian's kernel, the default one where none is named, unless it is there.
 ///
 /// # Errors
 ///
-/// [`KernelError::Fetch`]; the script has said why on standard error.
-pub fn fetch() -> Result<(), KernelError> {
+/// [`KernelError::Unknown`]; [`KernelError::Fetch`], the script has said why on standard error.
+pub fn fetch(name: Option<&str>) -> Result<(), KernelError> {
+    let name = name.unwrap_or(RELEASES[0].0);
+    let (name, directory) = release(name).ok_or_else(|| KernelError::Unknown(name.to_owned()))?;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/fetch-kernel");
     let failed = |how: String| KernelError::Fetch {
         script: script.clone(),
         how,
     };
-    match Command::new(&script).arg(default_dir()).status() {
+    match Command::new(&script).arg(directory).arg(name).status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(failed(format!("ended with {status}"))),
         Err(error) => Err(failed(format!("does not start: {error}"))),
@@ -74,16 +88,19 @@ pub fn fetch() -> Result<(), KernelError> {
 }
 
 impl Kernel {
-    /// The kernel asked for, or the fetched one.
+    /// The kernel asked for, by its file or as the name of a release, or the default one.
     ///
     /// # Errors
     ///
     /// [`KernelError`] if the image or its modules are not there.
     pub fn find(image: Option<&Path>, modules: Option<&Path>) -> Result<Self, KernelError> {
-        let image = match image {
-            Some(image) => image.to_owned(),
-            None => newest_image(&default_dir().join("boot"))
-                .ok_or_else(|| KernelError::Missing(default_dir()))?,
+        let asked = image.map_or(RELEASES[0].0, |image| image.to_str().unwrap_or_default());
+        let image = match (release(asked), image) {
+            (None, Some(image)) => image.to_owned(),
+            (Some((release, dir)), _) => {
+                newest_image(&dir.join("boot")).ok_or(KernelError::Missing { dir, release })?
+            }
+            (None, None) => return Err(KernelError::Unknown(asked.to_owned())),
         };
         if let Err(source) = fs::metadata(&image) {
             return Err(KernelError::Read {
@@ -220,6 +237,17 @@ mod tests {
         assert_eq!(module_name(Path::new("overlay.ko")), Some("overlay"));
         assert_eq!(module_name(Path::new("overlay.ko.sig")), None);
         assert_eq!(module_name(Path::new("modules.dep")), None);
+    }
+
+    #[test]
+    fn a_release_is_known_by_its_name_and_anything_else_is_a_file() {
+        let directory = |name| release(name).map(|(_, directory)| directory);
+        assert!(directory("6.12").is_some_and(|path| path.ends_with("target/lab/kernel")));
+        assert!(directory("7.3").is_some_and(|path| path.ends_with("target/lab/kernel-7.3")));
+        let error = Kernel::find(Some(Path::new("7.9")), None).unwrap_err();
+        assert!(matches!(error, KernelError::Read { .. }), "{error}");
+        let error = fetch(Some("7.9")).unwrap_err();
+        assert!(matches!(error, KernelError::Unknown(_)), "{error}");
     }
 
     #[test]

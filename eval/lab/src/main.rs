@@ -63,8 +63,11 @@ enum Cmd {
 
 #[derive(Debug, Subcommand)]
 enum KernelCmd {
-    /// Download the Debian kernel and unpack it under target/lab, unless it is there
-    Fetch,
+    /// Download a Debian kernel and unpack it under target/lab, unless it is there
+    Fetch {
+        /// 6.12 or 7.3 [default: 6.12]
+        release: Option<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -77,8 +80,8 @@ fn main() -> ExitCode {
         Cmd::Watch(args) => cmd_trackers::watch(&args),
         Cmd::Scenario(args) => Ok(cmd_compare::scenario(args)),
         Cmd::Kernel {
-            command: KernelCmd::Fetch,
-        } => terrace_lab::kernel::fetch()
+            command: KernelCmd::Fetch { release },
+        } => terrace_lab::kernel::fetch(release.as_deref())
             .map(|()| ExitCode::SUCCESS)
             .map_err(Into::into),
         Cmd::Probe { nodes } => cmd_calibrate::probe(nodes),

@@ -87,7 +87,8 @@ impl Heard {
             | GuestLine::EndLoad
             | GuestLine::Moves(_)
             | GuestLine::Terrace(_)
-            | GuestLine::Failed(_) => return None,
+            | GuestLine::Failed(_)
+            | GuestLine::Skipped(_) => return None,
         };
         match line {
             Line::Ready(ready) => Some(format!(

@@ -11,7 +11,12 @@
 //! So one thread a processor wakes up once a second, under every system: it belongs to another process
 //! than the workload, hence the processor changes address spaces and back. It takes some 20 us; filling
 //! the table again costs the workload about a hundredth.
+//!
+//! A system that reads accessed bits and leaves translations as they are (DAMON) has it beat more often, and pays for it: its workload
+//! fills the table again as often.
 
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -19,6 +24,14 @@ use crate::boot::processors;
 
 /// Long enough for a workload to use its pages again, short enough to grow the table in ten seconds.
 const PERIOD: Duration = Duration::from_secs(1);
+/// What it is now, us.
+static PERIOD_US: AtomicU64 = AtomicU64::new(PERIOD.as_secs() * 1_000_000);
+
+/// From the next beat on it comes so often, and never less often than by default.
+pub(super) fn beat_every(period: Duration) {
+    let us = u64::try_from(period.min(PERIOD).as_micros()).unwrap_or(u64::MAX);
+    PERIOD_US.store(us, Ordering::Relaxed);
+}
 
 /// Starts the threads; they end with the process.
 pub(super) fn start() {
@@ -27,7 +40,7 @@ pub(super) fn start() {
         thread::spawn(move || {
             processors::stay_on(cpu);
             loop {
-                thread::sleep(PERIOD);
+                thread::sleep(Duration::from_micros(PERIOD_US.load(Ordering::Relaxed)));
             }
         });
     }

@@ -19,6 +19,9 @@ use anyhow::Context;
 use terrace_machine_spec::Machine;
 
 use super::analysis;
+use super::damon;
+use super::damon::Mode;
+use super::damon::Rate;
 use super::one_run;
 use super::page;
 use super::record::RunRecord;
@@ -80,6 +83,8 @@ pub fn run(plan: &Plan<'_>, tell: fn(&str)) -> anyhow::Result<Vec<RunRecord>> {
         runs: Vec::new(),
         fast_free: BTreeMap::new(),
         took: BTreeMap::new(),
+        taken: BTreeMap::new(),
+        refused: BTreeMap::new(),
     };
     for round in 1..=plan.rounds.max(1) {
         for workload in &plan.workloads {
@@ -102,6 +107,10 @@ struct Matrix<'a> {
     fast_free: BTreeMap<&'a str, u64>,
     /// The longest round of a workload.
     took: BTreeMap<&'a str, Duration>,
+    /// The rate at which DAMON was the fastest in a workload's first round.
+    taken: BTreeMap<&'a str, Rate>,
+    /// What this kernel cannot do, and why.
+    refused: BTreeMap<System, String>,
 }
 
 impl<'a> Matrix<'a> {
@@ -120,7 +129,10 @@ impl<'a> Matrix<'a> {
         let mut later = Vec::new();
         for (index, &system) in self.plan.systems.iter().enumerate() {
             let label = self.label(workload, system, index, round);
-            let record = self.one(workload, system, &label);
+            let record = match system {
+                System::Damon(Mode::Best) => self.best(workload, &label),
+                _ => self.one(workload, system, &label),
+            };
             if round == 1 {
                 self.runs.push(record);
                 self.write()?;
@@ -148,7 +160,38 @@ impl<'a> Matrix<'a> {
         format!("[{number}/{}] {workload}, {system}", workloads.len() * all)
     }
 
+    /// DAMON at each of its rates in the first round, and at the fastest of them from then on.
+    fn best(&mut self, workload: &'a str, label: &str) -> RunRecord {
+        let before = self.taken.get(workload).copied();
+        let rates = before.map_or_else(|| damon::RATES.to_vec(), |rate| vec![rate]);
+        let mut runs = Vec::new();
+        for rate in rates {
+            let record = self.one(
+                workload,
+                System::Damon(Mode::At(rate)),
+                &format!("{label} at {rate}"),
+            );
+            let skipped = record.skipped.is_some();
+            runs.push((rate, record));
+            if skipped {
+                break;
+            }
+        }
+        let mut record = damon::fastest(&runs).expect("there are rates");
+        if let Some(tried) = record.tried.iter().find(|tried| tried.taken) {
+            self.taken.insert(workload, tried.sample_ms);
+        }
+        if before.is_some() {
+            record.tried.clear();
+        }
+        record
+    }
+
     fn one(&mut self, workload: &'a str, system: System, label: &str) -> RunRecord {
+        if let Some(why) = self.refused.get(&system) {
+            (self.tell)(&format!("{label}: skipped"));
+            return RunRecord::skipped(workload, system, why.clone());
+        }
         (self.tell)(&format!("{label}: booting"));
         let begun = Instant::now();
         let size = self.plan.fast_free;
@@ -156,6 +199,9 @@ impl<'a> Matrix<'a> {
         let record = one_run::run(self.plan, workload, system, size, label, self.tell);
         let (came_to, took) = (came_to(&record), begun.elapsed().as_secs());
         (self.tell)(&format!("{label}: {came_to}, {took} s"));
+        if let Some(why) = &record.skipped {
+            self.refused.insert(system, why.clone());
+        }
         if let Some(bytes) = record.fast_free_bytes {
             self.fast_free.entry(workload).or_insert(bytes);
         }
@@ -205,6 +251,9 @@ fn set_up(plan: &Plan<'_>) -> anyhow::Result<()> {
 }
 
 fn came_to(record: &RunRecord) -> String {
+    if let Some(why) = &record.skipped {
+        return format!("skipped: {why}");
+    }
     match (&record.failed, record.ops_per_s) {
         (Some(why), _) => format!("FAILED: {why}"),
         (None, Some(rate)) => format!(

@@ -148,6 +148,12 @@ fn record(
             GuestLine::Moves(counted) => moves = Some(*counted),
             GuestLine::Terrace(status) => record.terrace = Some(status.clone()),
             GuestLine::Failed(why) => record.failed = Some(why.clone()),
+            GuestLine::Skipped(why) => {
+                return RunRecord {
+                    kernel: outcome.kernel.clone(),
+                    ..RunRecord::skipped(workload, system, why.clone())
+                };
+            }
             GuestLine::Load(_)
             | GuestLine::EndLoad
             | GuestLine::Workload(_)
@@ -313,6 +319,18 @@ mod tests {
         assert_eq!(moves_at("gups-moving", 100 << 20), Some(30.0));
         assert_eq!(moves_at("gups", 100 << 20), None);
         assert_eq!(moves_at(REDIS, 100 << 20), None);
+    }
+
+    #[test]
+    fn what_the_kernel_cannot_do_is_no_failure() {
+        let mut heard = Heard::default();
+        heard.take(b"{\"skipped\":\"the guest's kernel lacks goals\"}\n");
+        let run = record("gups", System::None, &outcome(0), &heard, 0);
+        assert_eq!((run.failed, run.kernel.as_str()), (None, "6.12"));
+        assert_eq!(
+            run.skipped.as_deref(),
+            Some("the guest's kernel lacks goals")
+        );
     }
 
     #[test]

@@ -212,6 +212,9 @@ fn row(out: &mut String, run: &RunRecord, all: &[RunRecord]) -> std::fmt::Result
             escape(why)
         );
     }
+    if let Some(why) = &run.skipped {
+        return writeln!(out, "<td colspan=\"12\">skipped: {}</td></tr>", escape(why));
+    }
     let dash = || "–".to_owned();
     let moves = &run.moves;
     let transacts = run

@@ -14,6 +14,9 @@ use terrace_sim::ORACLE;
 use terrace_workload::report::Line;
 
 use super::analysis::median;
+use super::damon;
+use super::damon::Mode;
+use super::damon::Tried;
 use crate::job::GuestNode;
 
 /// A way to place and move the workload's pages.
@@ -23,6 +26,8 @@ pub enum System {
     None,
     /// The kernel's own tiering: `numa_balancing` 2 and demotion.
     Kernel,
+    /// The kernel's DAMON, its migrating schemes.
+    Damon(Mode),
     /// Terrace with the preset of that name.
     Preset(&'static str),
     /// No migration, best static placement from the start.
@@ -42,6 +47,7 @@ const KERNEL: &str = "kernel";
 pub fn looks() -> Vec<Look> {
     let mut looks = terrace_experiment::looks();
     looks.push(terrace_experiment::look(KERNEL, MODEL_OF_KERNEL.colour));
+    looks.extend(damon::looks());
     looks
 }
 
@@ -56,6 +62,7 @@ impl FromStr for System {
             _ if name == UNMANAGED.name => Ok(Self::None),
             KERNEL => Ok(Self::Kernel),
             _ if name == ORACLE.name => Ok(Self::Oracle),
+            _ if let Ok(mode) = name.parse() => Ok(Self::Damon(mode)),
             _ => match Preset::of(name).filter(|preset| preset.in_user_space()) {
                 Some(preset) => Ok(Self::Preset(preset.name)),
                 None => Err(UnknownSystem(name.to_owned())),
@@ -78,7 +85,13 @@ impl<'de> Deserialize<'de> for System {
 }
 
 /// All systems, as the command line writes them.
-pub static SYSTEMS: LazyLock<String> =
+pub static SYSTEMS: LazyLock<String> = LazyLock::new(|| {
+    let others = [KERNEL, damon::BEST, damon::AUTO];
+    terrace_experiment::presets_and(&others, Preset::in_user_space)
+});
+
+/// Those that run where none is asked for: what any kernel of the lab can do, each once.
+pub static DEFAULT_SYSTEMS: LazyLock<String> =
     LazyLock::new(|| terrace_experiment::presets_and(&[KERNEL], Preset::in_user_space));
 
 impl System {
@@ -88,6 +101,7 @@ impl System {
         match self {
             Self::None => UNMANAGED.name,
             Self::Kernel => KERNEL,
+            Self::Damon(mode) => mode.name(),
             Self::Preset(name) => name,
             Self::Oracle => ORACLE.name,
         }
@@ -104,7 +118,7 @@ impl System {
     pub fn preset(self) -> Option<&'static Preset> {
         match self {
             Self::Preset(name) => Preset::of(name),
-            Self::None | Self::Kernel | Self::Oracle => None,
+            Self::None | Self::Kernel | Self::Damon(_) | Self::Oracle => None,
         }
     }
 }
@@ -129,6 +143,8 @@ pub enum GuestLine {
     Note(String),
     /// The run is void, or memory was wrong.
     Failed(String),
+    /// The guest's kernel cannot do what the system is.
+    Skipped(String),
 }
 
 /// The load that a server wants from a client on the host.
@@ -239,6 +255,12 @@ pub struct RunRecord {
     pub moves: Moves,
     /// Why the run does not count; absent where all is well.
     pub failed: Option<String>,
+    /// Why there was no run: what the kernel lacks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+    /// The rates that were tried, where the system is the fastest of several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tried: Vec<Tried>,
     /// Free fast memory, in bytes, that the sizes were made from.
     pub fast_free_bytes: Option<u64>,
     /// The guest's kernel.
@@ -278,6 +300,8 @@ impl RunRecord {
             written: Vec::new(),
             moves: Moves::default(),
             failed: Some(why),
+            skipped: None,
+            tried: Vec::new(),
             fast_free_bytes: None,
             kernel: String::new(),
             nodes: Vec::new(),
@@ -286,6 +310,16 @@ impl RunRecord {
             terrace: None,
             repeats: Vec::new(),
             series: Vec::new(),
+        }
+    }
+
+    /// A run that the kernel cannot do.
+    #[must_use]
+    pub fn skipped(workload: &str, system: System, why: String) -> Self {
+        Self {
+            failed: None,
+            skipped: Some(why),
+            ..Self::failed(workload, system, String::new())
         }
     }
 
@@ -315,9 +349,12 @@ impl RunRecord {
         if runs.len() > 1 {
             record.repeats = runs.iter().map(Repeat::of).collect();
         }
-        if record.failed.is_none() {
+        if record.failed.is_none() && record.skipped.is_none() {
             record.ops_per_s = Some(median(record.rates()));
         }
+        // The first round's only.
+        let tried = runs.iter().find(|run| !run.tried.is_empty());
+        record.tried = tried.map_or_else(Vec::new, |run| run.tried.clone());
         Some(record)
     }
 }
@@ -364,6 +401,19 @@ mod tests {
         assert_eq!(RunRecord::of_all(&[ran(1.0)]), Some(ran(1.0)));
         assert_eq!(ran(1.0).rates(), [1.0]);
         assert_eq!(RunRecord::of_all(&[]), None);
+    }
+
+    #[test]
+    fn the_rates_tried_in_the_first_round_are_kept() {
+        let mut first = ran(100.0);
+        first.tried = vec![Tried {
+            sample_ms: damon::RATES[0],
+            ops_per_s: Some(100.0),
+            fast_access_ratio: None,
+            taken: true,
+        }];
+        let record = RunRecord::of_all(&[first.clone(), ran(80.0), ran(90.0)]).expect("three");
+        assert_eq!((record.ops_per_s, record.tried), (Some(90.0), first.tried));
     }
 
     #[test]

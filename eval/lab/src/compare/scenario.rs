@@ -19,6 +19,7 @@ use terrace_sys::process;
 use terrace_workload::report::Check;
 use terrace_workload::report::Line;
 
+use super::damon::Refused;
 use super::heartbeat;
 use super::record::GuestLine;
 use super::record::System;
@@ -51,11 +52,16 @@ pub struct Setting {
     pub seed: u64,
 }
 
-/// Runs it. What goes wrong is said as a [`GuestLine::Failed`]; the result is whether all is well.
+/// Runs it. What goes wrong is said as a [`GuestLine::Failed`], what this kernel cannot do as a [`GuestLine::Skipped`]; the
+/// result is whether all is well.
 #[must_use]
 pub fn main(setting: &Setting) -> bool {
     match run(setting) {
         Ok(()) => true,
+        Err(error) if error.is::<Refused>() => {
+            say(&GuestLine::Skipped(error.to_string()));
+            true
+        }
         Err(error) => {
             say(&GuestLine::Failed(format!("{error:#}")));
             false
@@ -66,7 +72,9 @@ pub fn main(setting: &Setting) -> bool {
 fn run(setting: &Setting) -> anyhow::Result<()> {
     heartbeat::start();
     let terrace = setting.tools.join("terrace");
-    let steering = Steering::prepare(setting.system, terrace, setting.terrace_options.clone())?;
+    let options = setting.terrace_options.clone();
+    let nodes = (setting.fast_node, setting.slow_node);
+    let steering = Steering::prepare(setting.system, terrace, options, nodes)?;
     let result = match setting.workload.as_str() {
         REDIS => redis::run(setting, &steering),
         _ => bench(setting, &steering),
@@ -91,7 +99,7 @@ fn bench(setting: &Setting, steering: &Steering) -> anyhow::Result<()> {
     let program = setting.tools.join("terrace-bench");
     let place = match setting.system {
         System::Oracle => "oracle",
-        System::None | System::Kernel | System::Preset(_) => "default",
+        System::None | System::Kernel | System::Damon(_) | System::Preset(_) => "default",
     };
     let mut child = steering
         .command(&program)

@@ -20,8 +20,11 @@ use terrace_sys::process;
 use terrace_sys::procmaps::Mapping;
 use terrace_sys::procmaps::MapsFile;
 
+use super::damon;
+use super::record::GuestLine;
 use super::record::Moves;
 use super::record::System;
+use super::scenario::say;
 use crate::lab_marker;
 
 const AGENT_FILE: &str = "libterrace.so";
@@ -40,6 +43,7 @@ pub(super) struct Steering {
     /// Where Terrace writes its statistics.
     stats: PathBuf,
     before: Moves,
+    damon: Option<damon::Control>,
 }
 
 impl Steering {
@@ -48,15 +52,21 @@ impl Steering {
         system: System,
         terrace: PathBuf,
         options: Vec<String>,
+        (fast, slow): (usize, usize),
     ) -> anyhow::Result<Self> {
         write(NUMA_BALANCING, "0")?;
         write(DEMOTION, "0")?;
+        let damon = match system {
+            System::Damon(mode) => Some(damon::Control::prepare(mode, fast, slow)?),
+            System::None | System::Kernel | System::Preset(_) | System::Oracle => None,
+        };
         Ok(Self {
             system,
             terrace,
             options,
             stats: std::env::temp_dir().join(format!("terrace-stats-{}.json", std::process::id())),
             before: kernel_moves()?,
+            damon,
         })
     }
 
@@ -99,6 +109,7 @@ impl Steering {
         write("/proc/sys/vm/drop_caches", "1")?;
         match self.system {
             System::None | System::Oracle => Ok(()),
+            System::Damon(_) => self.damon.as_ref().map_or(Ok(()), damon::Control::go),
             System::Kernel => {
                 write(DEMOTION, "1")?;
                 write(NUMA_BALANCING, "2")
@@ -124,6 +135,11 @@ impl Steering {
             let status: Box<Status> =
                 serde_json::from_str(&text).with_context(|| format!("{path} is no status"))?;
             return Ok((terrace_moves(&status.stats), Some(status)));
+        }
+        if let Some(damon) = &self.damon {
+            let (moves, line) = damon.end()?;
+            say(&GuestLine::Note(line));
+            return Ok((moves, None));
         }
         let now = kernel_moves()?;
         let moves = Moves {

@@ -48,6 +48,10 @@ pub fn render(records: &[RunRecord]) -> String {
             let system = record.system.name();
             text += &format!("\n{} under {system} failed: {why}", record.workload);
         }
+        if let Some(why) = &record.skipped {
+            let system = record.system.name();
+            text += &format!("\n{} under {system} skipped: {why}", record.workload);
+        }
     }
     text
 }
@@ -61,7 +65,25 @@ pub fn notes(records: &[RunRecord]) -> Vec<String> {
         .into_iter()
         .map(|workload| verdict::sentences(workload, records).join(" "))
         .filter(|told| !told.is_empty());
-    verdicts.chain(paces(records)).collect()
+    let rates = records.iter().filter_map(rates_tried);
+    verdicts.chain(rates).chain(paces(records)).collect()
+}
+
+/// Which rate a record is of, and what the others came to.
+fn rates_tried(record: &RunRecord) -> Option<String> {
+    let taken = record.tried.iter().find(|tried| tried.taken)?.sample_ms;
+    let tried = record.tried.iter().map(|tried| {
+        let rate = tried
+            .ops_per_s
+            .map_or_else(|| "failed".to_owned(), |rate| thousands(rate.round()));
+        format!("{} {rate}", tried.sample_ms)
+    });
+    let tried: Vec<String> = tried.collect();
+    let (workload, system) = (&record.workload, record.system.name());
+    Some(format!(
+        "{workload}: {system} samples every {taken}, the fastest of the first round ({} ops/s).",
+        tried.join(", ")
+    ))
 }
 
 /// How different the host's pace was; `None` where it is not known.
@@ -134,10 +156,10 @@ fn cells(record: &RunRecord, records: &[RunRecord]) -> Vec<Cell> {
         format!("{}{shadows}", moves.demoted_pages),
         transactions,
         written(record),
-        if record.failed.is_some() {
-            "FAILED"
-        } else {
-            "good"
+        match (&record.failed, &record.skipped) {
+            (Some(_), _) => "FAILED",
+            (None, Some(_)) => "skipped",
+            (None, None) => "good",
         }
         .to_owned(),
     ]
@@ -171,6 +193,9 @@ pub(super) fn written(record: &RunRecord) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::damon::Mode;
+    use super::super::damon::Rate;
+    use super::super::damon::Tried;
     use super::super::record::Repeat;
     use super::*;
 
@@ -185,6 +210,34 @@ mod tests {
         }];
         let told = notes(&[record]);
         assert!(told[0].contains("up to 20 % slower"), "{told:?}");
+    }
+
+    #[test]
+    fn what_a_kernel_cannot_do_is_skipped_and_what_was_tried_is_told() {
+        let lacks = || "the guest's kernel lacks goals".to_owned();
+        let skipped = RunRecord::skipped("gups", System::Damon(Mode::Auto), lacks());
+        let at = |sample_ms, ops_per_s, taken| Tried {
+            sample_ms: Rate { sample_ms },
+            ops_per_s,
+            fast_access_ratio: None,
+            taken,
+        };
+        let best = RunRecord {
+            ops_per_s: Some(2000.0),
+            failed: None,
+            tried: vec![at(5, None, false), at(20, Some(2000.0), true)],
+            ..RunRecord::failed("gups", System::Damon(Mode::Best), String::new())
+        };
+        let text = render(&[best, skipped]);
+        assert!(
+            text.contains("every 20 ms") && text.contains("(5 ms failed, 20 ms 2,000 ops/s)"),
+            "{text}"
+        );
+        assert!(!text.contains("FAILED"), "{text}");
+        assert!(
+            text.ends_with("gups under damon-auto skipped: the guest's kernel lacks goals"),
+            "{text}"
+        );
     }
 
     #[test]

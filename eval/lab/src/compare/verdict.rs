@@ -53,6 +53,7 @@ fn words(system: System) -> &'static str {
         System::None => "no tiering",
         System::Kernel => "the kernel's tiering",
         System::Oracle => "the best static placement",
+        System::Damon(mode) => mode.name(),
         System::Preset(name) => name,
     }
 }

@@ -56,7 +56,7 @@ pub fn of_lab(record: &RunRecord) -> Option<Figures> {
 fn system(system: System) -> &'static str {
     match system {
         System::Kernel => MODEL_OF_KERNEL.name,
-        System::None | System::Preset(_) | System::Oracle => system.name(),
+        System::None | System::Damon(_) | System::Preset(_) | System::Oracle => system.name(),
     }
 }
 

@@ -30,6 +30,8 @@
 //! | `pagerank` | `graph` | Nomad 4.2 | 2^26 vertices, 11 GiB | near 2.7 |
 //! | `scan` | `micro` | Nomad Table 3 | 27 GB | 2.08 |
 //! | `phases` | `micro` | ours | 512 GiB, 16 GiB hot | 2.7, 0.36 hot |
+//! | `drifting`, `alternating` | `restless` | ours | 512 GiB, 16 GiB hot | 2.7, 0.36 hot |
+//! | `sparse` | `restless` | ours | 512 GiB | 2.7 |
 //! | `tpcc` | `tpcc` | HeMem 5.2.1 | 384 GiB | 2.0 |
 //! | `mix` | `mix` | ours | those of its parts | each its part of the memory |
 //!
@@ -53,6 +55,7 @@ mod normal;
 mod nurand;
 mod pmbench;
 pub mod report;
+mod restless;
 mod shares;
 mod sizes;
 mod spread;

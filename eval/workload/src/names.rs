@@ -9,6 +9,7 @@ use crate::micro;
 use crate::mix;
 use crate::nomad;
 use crate::pmbench;
+use crate::restless;
 use crate::sizes::Parameters;
 use crate::tpcc;
 use crate::ycsb;
@@ -133,6 +134,21 @@ pub const WORKLOADS: [About; COUNT] = [
         "gups whose hot set jumps between four regions",
     ),
     about(
+        "drifting",
+        "ours",
+        "gups whose hot set moves on a little every second",
+    ),
+    about(
+        "alternating",
+        "ours",
+        "gups whose hot set jumps to and fro every 3 s",
+    ),
+    about(
+        "sparse",
+        "ours",
+        "updates of one page of each 2 MiB, and some of all",
+    ),
+    about(
         "tpcc",
         "HeMem 5.2.1",
         "the rows of TPC-C's transactions; orders grow",
@@ -140,7 +156,7 @@ pub const WORKLOADS: [About; COUNT] = [
     about("mix", "ours", "several workloads at once: of=gups+scan"),
 ];
 
-const COUNT: usize = 28;
+const COUNT: usize = 31;
 
 /// The names of [`WORKLOADS`].
 pub const NAMES: [&str; COUNT] = {
@@ -162,6 +178,9 @@ pub(crate) fn build(parameters: &Parameters<'_>) -> Result<Workload, WorkloadErr
         "zipf" => micro::zipf(parameters),
         "scan" => micro::scan(parameters),
         "phases" => micro::phases(parameters),
+        "drifting" => restless::drifting(parameters),
+        "alternating" => restless::alternating(parameters),
+        "sparse" => restless::sparse(parameters),
         "pmbench" => pmbench::normal(parameters),
         "pmbench-groups" => pmbench::groups(parameters),
         "bfs" => graph::bfs(parameters),

@@ -73,7 +73,7 @@ fn a_held_claim_that_does_not_hold_fails() {
     let table = claims(holds.path(), &[]).assert().success();
     let text = String::from_utf8(table.get_output().stdout.clone()).unwrap();
     assert!(
-        text.contains("1 claims: 1 held, 0 refuted, 0 open."),
+        text.contains("1 claims: 1 held, 0 refuted (0 with a cause that a run shows), 0 open."),
         "{text}"
     );
     let broken = folder("held", "none", "gups-uniform", 0.6);

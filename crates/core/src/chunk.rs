@@ -39,6 +39,15 @@ impl PageBits {
     /// Every page.
     pub const ALL: Self = Self([u64::MAX; CHUNK_PAGES / 64]);
 
+    /// That page alone; none behind the last.
+    #[must_use]
+    #[inline]
+    pub const fn one(page: usize) -> Self {
+        let mut one = Self::NONE;
+        one.set(page);
+        one
+    }
+
     /// Whether the page's bit is set; false behind the last page.
     #[must_use]
     #[inline]

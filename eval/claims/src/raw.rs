@@ -144,7 +144,7 @@ impl RawClaim {
             .collect::<Checked<_>>()?;
         let cause = self.cause(status)?;
         let counterfactual = match &self.counterfactual {
-            Some(other) => Some(self.changed(other, source)?),
+            Some(other) => Some(self.changed(other, &runs, source)?),
             None => None,
         };
         Ok(Claim {
@@ -186,7 +186,12 @@ impl RawClaim {
     }
 
     /// The claim's runs with the change.
-    fn changed(&self, other: &Spanned<RawCounterfactual>, source: &str) -> Checked<Counterfactual> {
+    fn changed(
+        &self,
+        other: &Spanned<RawCounterfactual>,
+        unchanged: &[Run],
+        source: &str,
+    ) -> Checked<Counterfactual> {
         let (start, other) = (at(other), other.get_ref());
         let name = |run: &RawRun| run.name.as_ref().map(|name| name.get_ref().clone());
         for run in &other.run {
@@ -212,12 +217,8 @@ impl RawClaim {
                 spec: change.over(own).over(&self.setup).check(start)?,
             });
         }
-        if self
-            .runs(source)?
-            .iter()
-            .zip(&runs)
-            .all(|(is, other)| is.spec == other.spec)
-        {
+        let same = |(is, other): (&Run, &Run)| is.spec == other.spec;
+        if unchanged.iter().zip(&runs).all(same) {
             return fault(start, "the [counterfactual] changes nothing");
         }
         Ok(Counterfactual {

@@ -172,7 +172,7 @@ fn pieces(pages: u32, hot: u32, count: u32) -> Vec<Range<u32>> {
 }
 
 /// Read-modify-write of one word.
-fn update(weight: f64, pages: Range<u32>) -> Part {
+pub(crate) fn update(weight: f64, pages: Range<u32>) -> Part {
     Part {
         weight,
         pages,
@@ -191,7 +191,8 @@ fn read(weight: f64, pages: Range<u32>) -> Part {
     }
 }
 
-fn program(
+/// One program of the paper's threads whose visits do nothing but access.
+pub(crate) fn program(
     parameters: &Parameters<'_>,
     pages: u32,
     phases: Vec<Phase>,

@@ -23,6 +23,7 @@ use crate::Start;
 use crate::Workload;
 use crate::WorkloadError;
 use crate::YCSB_THETA;
+use crate::gups::update;
 use crate::sizes::Parameters;
 use crate::sizes::Shape;
 
@@ -82,14 +83,6 @@ pub(crate) fn phases(parameters: &Parameters<'_>) -> Result<Workload, WorkloadEr
         return Err(parameters.too_small("its hot set in each region"));
     }
     let lasts = parameters.time("phase_time", Nanos(30_000_000_000))?;
-    let update = |weight, pages| Part {
-        weight,
-        pages,
-        choice: Choice::Uniform,
-        write_percent: 100,
-        lines: 1,
-        step: 1,
-    };
     let phase = |region| {
         let first = region * room + (room - hot) / 2;
         Phase {

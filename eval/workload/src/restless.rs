@@ -20,11 +20,11 @@ use crate::Choice;
 use crate::DRAW_NS;
 use crate::Part;
 use crate::Phase;
-use crate::Start;
 use crate::Workload;
 use crate::WorkloadError;
+use crate::gups::program;
+use crate::gups::update;
 use crate::sizes::Parameters;
-use crate::sizes::Shape;
 
 const GIB: u64 = 1 << 30;
 /// Share of the updates that goes to what is hot.
@@ -101,31 +101,6 @@ fn phase(lasts: Nanos, parts: Vec<Part>) -> Phase {
         think_ns: DRAW_NS,
         parts,
     }
-}
-
-fn update(weight: f64, pages: Range<u32>) -> Part {
-    Part {
-        weight,
-        pages,
-        choice: Choice::Uniform,
-        write_percent: 100,
-        lines: 1,
-        step: 1,
-    }
-}
-
-fn program(
-    parameters: &Parameters<'_>,
-    pages: u32,
-    phases: Vec<Phase>,
-) -> Result<Workload, WorkloadError> {
-    parameters.program(Shape {
-        pages,
-        threads_paper: 16,
-        start: parameters.default(Start::FirstTouch, Start::Slow),
-        think_ns: DRAW_NS,
-        phases,
-    })
 }
 
 #[cfg(test)]

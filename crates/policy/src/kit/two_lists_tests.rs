@@ -83,8 +83,7 @@ proptest! {
 impl TwoLists {
     /// Of one page.
     fn read(&mut self, unit: u32, accessed: bool) {
-        let mut one = PageBits::NONE;
-        one.set(unit as usize % CHUNK_PAGES);
+        let one = PageBits::one(unit as usize % CHUNK_PAGES);
         let accessed = if accessed { one } else { PageBits::NONE };
         self.read_all(unit / 512 * 512, &one, &accessed);
     }

@@ -171,8 +171,7 @@ impl Chunks {
     fn change(&mut self, page: PageRef, change: impl FnOnce(&mut Chunk, &PageBits)) {
         let mut census = self.census.remove(&page.pid).unwrap_or_default();
         if let Some((chunk, index)) = self.find(page) {
-            let mut one = PageBits::NONE;
-            one.set(index);
+            let one = PageBits::one(index);
             census.remove(chunk, &one);
             change(chunk, &one);
             census.add(chunk, &one);

@@ -76,9 +76,7 @@ impl Adaptive {
 
 const fn whole(huge: bool) -> PageBits {
     if huge {
-        let mut one = PageBits::NONE;
-        one.set(0);
-        one
+        PageBits::one(0)
     } else {
         PageBits::ALL
     }

@@ -132,8 +132,7 @@ impl Autotiering {
         }
         if verdict == Verdict::Lost {
             let (key, index) = split(page);
-            let mut one = terrace_core::PageBits::NONE;
-            one.set(index);
+            let one = terrace_core::PageBits::one(index);
             self.flying.remove(&page);
             self.forget(key, &one);
         } else {

@@ -43,7 +43,7 @@ impl Chrono {
             self.dcsc.faulted(now, key, index, idle);
         }
         if slow && self.params.cit == Source::Faults {
-            self.measured(now, key, &one(index), idle);
+            self.measured(now, key, &PageBits::one(index), idle);
         }
     }
 
@@ -119,7 +119,7 @@ impl Chrono {
             // Whose place it takes begins anew, with this round where that is still to come.
             let out = self.enqueue(entry).map(split);
             if let Some((_, out)) = out.filter(|(of, out)| *of == key && *out > page) {
-                left = left.or(&stay.and(&one(out)));
+                left = left.or(&stay.and(&PageBits::one(out)));
             }
             refused = self.queue.refused(key);
         }
@@ -232,12 +232,6 @@ impl Chrono {
         }
         self.residents.tell(key, &PageBits::ALL, &early);
     }
-}
-
-fn one(page: usize) -> PageBits {
-    let mut one = PageBits::NONE;
-    one.set(page);
-    one
 }
 
 /// The first of the pages, which is none of them any more.

@@ -64,7 +64,7 @@ proptest! {
             let mut set = PageBits::NONE;
             set.0[0] = u64::from(pages) % (1 << PAGES);
             both[0].measured(now, KEY, &set, idle);
-            set.pages().for_each(|page| both[1].measured(now, KEY, &one(page), idle));
+            set.pages().for_each(|page| both[1].measured(now, KEY, &PageBits::one(page), idle));
             let [at_once, one_by_one] = both.each_ref().map(|chrono| format!("{chrono:?}"));
             prop_assert_eq!(at_once, one_by_one);
         }

@@ -204,8 +204,7 @@ impl Chrono {
             let list = if up { List::Active } else { List::Inactive };
             self.residents.list(to, key, index, list);
         } else if verdict == Verdict::Lost {
-            let mut one = terrace_core::PageBits::NONE;
-            one.set(index);
+            let one = terrace_core::PageBits::one(index);
             self.residents.forget(key, &one);
         } else {
             // Its idle times still hold where only memory was short; else it has to be a candidate again.

@@ -195,9 +195,7 @@ impl Nomad {
                 self.residents.list(to, key, index, list);
             }
             Verdict::Lost => {
-                let mut one = PageBits::NONE;
-                one.set(index);
-                self.forget(key, &one);
+                self.forget(key, &PageBits::one(index));
             }
             Verdict::Dirtied | Verdict::Busy | Verdict::NoMemory => {
                 self.residents.list(flight.from, key, index, List::Inactive);

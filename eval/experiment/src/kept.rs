@@ -102,11 +102,33 @@ pub(crate) fn simulator(system: &str) -> String {
     format!("{}{preset}", env!("TERRACE_SIMULATION"))
 }
 
+/// The simulator with all presets, by its sources.
+#[must_use]
+pub fn simulator_revision() -> String {
+    let all = concat!(env!("TERRACE_SIMULATION"), " ", env!("TERRACE_PRESETS"));
+    hash_of_bytes(all.as_bytes())
+}
+
 /// FNV-1a, 64 bits: the same in every build.
 pub(crate) fn fnv(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    fnv_of(text.as_bytes())
+}
+
+fn fnv_of(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })
+}
+
+/// A hash that says whether bytes are the same, as of a program.
+#[must_use]
+pub fn hash_of_bytes(bytes: &[u8]) -> String {
+    format!("{:016x}", fnv_of(bytes))
+}
+
+/// A hash that says whether two values show the same, as of a machine file.
+pub fn hash_of(value: &impl Debug) -> String {
+    hash_of_bytes(format!("{value:?}").as_bytes())
 }
 
 #[cfg(test)]

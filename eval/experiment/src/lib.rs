@@ -27,6 +27,9 @@ use terrace_sim::ORACLE;
 
 pub use kept::Kept;
 pub use kept::Key;
+pub use kept::hash_of;
+pub use kept::hash_of_bytes;
+pub use kept::simulator_revision;
 pub use run_info::RunInfo;
 pub use runs::Job;
 pub use runs::Progress;

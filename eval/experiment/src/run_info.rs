@@ -12,7 +12,7 @@ use terrace_policy::Preset;
 use terrace_sim::Costs;
 use terrace_sim::Setup;
 
-use crate::kept::fnv;
+use crate::kept::hash_of;
 use crate::kept::simulator;
 
 /// Changes when a field gets another meaning or goes.
@@ -59,7 +59,7 @@ impl RunInfo {
             seed: Some(setup.seed),
             seconds: Some(setup.seconds),
             costs: Some(setup.costs.clone()),
-            parameters: parameters(setup),
+            parameters: parameters(&setup.system, given(setup)),
             ..Self::here((&setup.machine.name, &setup.machine), machine_file)
         }
     }
@@ -78,6 +78,15 @@ impl RunInfo {
         }
     }
 
+    /// The same, of a system that ran with these parameters and else its defaults.
+    #[must_use]
+    pub fn with_parameters(self, system: &str, given: BTreeMap<String, Value>) -> Self {
+        Self {
+            parameters: parameters(system, given),
+            ..self
+        }
+    }
+
     fn here((name, machine): (&str, &impl Debug), machine_file: &Path) -> Self {
         Self {
             schema: SCHEMA,
@@ -85,7 +94,7 @@ impl RunInfo {
             revision: env!("TERRACE_BUILD").to_owned(),
             machine: name.to_owned(),
             machine_file: machine_file.display().to_string(),
-            machine_hash: format!("{:016x}", fnv(&format!("{machine:?}"))),
+            machine_hash: hash_of(machine),
             seed: None,
             seconds: None,
             options: std::env::args().skip(1).collect(),
@@ -97,16 +106,20 @@ impl RunInfo {
     }
 }
 
-/// A baseline has none but those given.
-fn parameters(setup: &Setup) -> BTreeMap<String, Value> {
-    let listed = Preset::of(&setup.system).map(Preset::parameters);
-    let listed = listed.into_iter().flatten();
-    let listed = listed.map(|listed| listed.parameter);
-    let defaults = listed.map(|one| (one.name.to_owned(), one.default.into()));
+fn given(setup: &Setup) -> BTreeMap<String, Value> {
     let given = setup.params.iter().map(|(name, value)| {
         let value = serde_json::to_value(value).unwrap_or(Value::Null);
         (name.clone(), value)
     });
+    given.collect()
+}
+
+/// A baseline has none but those given.
+fn parameters(system: &str, given: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
+    let listed = Preset::of(system).map(Preset::parameters);
+    let listed = listed.into_iter().flatten();
+    let listed = listed.map(|listed| listed.parameter);
+    let defaults = listed.map(|one| (one.name.to_owned(), one.default.into()));
     defaults.chain(given).collect()
 }
 

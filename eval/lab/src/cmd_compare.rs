@@ -7,12 +7,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
+use terrace_lab::compare::case;
+use terrace_lab::compare::case::Case;
+use terrace_lab::compare::case::Start;
 use terrace_lab::compare::matrix;
 use terrace_lab::compare::matrix::Plan;
 use terrace_lab::compare::record::DEFAULT_SYSTEMS;
 use terrace_lab::compare::record::System;
 use terrace_lab::compare::scenario;
-use terrace_lab::compare::scenario::REDIS;
 use terrace_lab::compare::scenario::Setting;
 use terrace_lab::compare::table;
 use terrace_lab::kernel::Kernel;
@@ -24,9 +26,15 @@ pub(crate) struct CompareArgs {
     /// Machine description
     #[arg(long, value_name = "FILE")]
     machine: PathBuf,
-    /// Workloads, e.g. nomad-small-read,redis,gups; `terrace-bench list` names them
-    #[arg(long, value_delimiter = ',', required = true, value_parser = workload)]
-    workloads: Vec<String>,
+    /// Workloads, e.g. nomad-small-read,redis,gups:full; `terrace-bench list` names them, :slow and :full are as --start
+    #[arg(long, value_delimiter = ',', required = true)]
+    workloads: Vec<Case>,
+    /// Where the pages of each workload start, one or both [default: as the workload says]
+    #[arg(long, value_delimiter = ',', value_enum)]
+    start: Vec<Start>,
+    /// Threads of a workload, over all its programs [default: the machine's processors]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: Option<u32>,
     /// Systems, in the order in which they run
     #[arg(
         long,
@@ -72,8 +80,10 @@ pub(crate) struct CompareArgs {
 /// Options of `terrace-lab scenario`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ScenarioArgs {
-    #[arg(long, value_parser = workload)]
-    workload: String,
+    #[arg(long)]
+    case: Case,
+    #[arg(long)]
+    threads: u32,
     #[arg(long)]
     system: System,
     #[arg(long)]
@@ -92,12 +102,10 @@ pub(crate) struct ScenarioArgs {
     terrace_option: Vec<String>,
 }
 
-fn workload(name: &str) -> Result<String, String> {
-    if name == REDIS || terrace_workload::NAMES.contains(&name) {
-        return Ok(name.to_owned());
-    }
-    let names = terrace_workload::NAMES.join(", ");
-    Err(format!("no such workload; there are {REDIS}, {names}"))
+/// Each workload from each start.
+pub(crate) fn cases(workloads: &[Case], starts: &[Start]) -> Vec<Case> {
+    let each = workloads.iter().cloned();
+    each.flat_map(|case| case.from_each(starts)).collect()
 }
 
 pub(crate) fn compare(args: &CompareArgs) -> anyhow::Result<ExitCode> {
@@ -109,12 +117,14 @@ pub(crate) fn compare(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let plan = Plan {
         machine: &machine,
+        machine_file: &args.machine,
         kernel: &kernel,
         tools: std::fs::canonicalize(&tools)
             .with_context(|| format!("No directory {}", tools.display()))?,
         program,
         python_path: root.join("target/lab/py"),
-        workloads: args.workloads.clone(),
+        cases: cases(&args.workloads, &args.start),
+        threads: args.threads.unwrap_or_else(|| case::processors(&machine)),
         systems: args.systems.clone(),
         time: Duration::from_secs(args.seconds),
         rounds: args.rounds,
@@ -133,7 +143,8 @@ pub(crate) fn compare(args: &CompareArgs) -> anyhow::Result<ExitCode> {
 
 pub(crate) fn scenario(args: ScenarioArgs) -> ExitCode {
     let good = scenario::main(&Setting {
-        workload: args.workload,
+        case: args.case,
+        threads: args.threads,
         system: args.system,
         time: Duration::from_secs(args.seconds),
         fast_free: args.fast_free,

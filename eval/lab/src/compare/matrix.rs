@@ -19,6 +19,7 @@ use anyhow::Context;
 use terrace_machine_spec::Machine;
 
 use super::analysis;
+use super::case::Case;
 use super::damon;
 use super::damon::Mode;
 use super::damon::Rate;
@@ -26,7 +27,6 @@ use super::one_run;
 use super::page;
 use super::record::RunRecord;
 use super::record::System;
-use super::scenario::REDIS;
 use super::setup;
 use crate::kernel::Kernel;
 
@@ -38,6 +38,8 @@ const HOST_SLOW: f64 = 0.9;
 pub struct Plan<'a> {
     /// The machine.
     pub machine: &'a Machine,
+    /// Where it was read from.
+    pub machine_file: &'a Path,
     /// The guest's kernel.
     pub kernel: &'a Kernel,
     /// The program `terrace-lab`.
@@ -46,8 +48,10 @@ pub struct Plan<'a> {
     pub tools: PathBuf,
     /// Where the load generator's libraries are, or will be.
     pub python_path: PathBuf,
-    /// By name.
-    pub workloads: Vec<String>,
+    /// What the systems run on.
+    pub cases: Vec<Case>,
+    /// Threads of a workload, over all its programs, where it takes a number of them.
+    pub threads: u32,
     /// In the order of the runs.
     pub systems: Vec<System>,
     /// Measured time of a run.
@@ -87,9 +91,9 @@ pub fn run(plan: &Plan<'_>, tell: fn(&str)) -> anyhow::Result<Vec<RunRecord>> {
         refused: BTreeMap::new(),
     };
     for round in 1..=plan.rounds.max(1) {
-        for workload in &plan.workloads {
-            if matrix.has_time_for(workload) {
-                matrix.round(workload, round)?;
+        for case in &plan.cases {
+            if matrix.has_time_for(case) {
+                matrix.round(case, round)?;
             }
         }
     }
@@ -103,20 +107,20 @@ struct Matrix<'a> {
     started: Instant,
     /// Every run that counts, in their order.
     runs: Vec<RunRecord>,
-    /// What a workload's sizes are made from.
+    /// What a workload's sizes are made from, the same from any start.
     fast_free: BTreeMap<&'a str, u64>,
-    /// The longest round of a workload.
-    took: BTreeMap<&'a str, Duration>,
-    /// The rate at which DAMON was the fastest in a workload's first round.
-    taken: BTreeMap<&'a str, Rate>,
+    /// The longest round of a case.
+    took: BTreeMap<&'a Case, Duration>,
+    /// The rate at which DAMON was the fastest in a case's first round.
+    taken: BTreeMap<&'a Case, Rate>,
     /// What this kernel cannot do, and why.
     refused: BTreeMap<System, String>,
 }
 
 impl<'a> Matrix<'a> {
     /// The first round always has.
-    fn has_time_for(&self, workload: &str) -> bool {
-        let took = self.took.get(workload);
+    fn has_time_for(&self, case: &Case) -> bool {
+        let took = self.took.get(case);
         match (self.plan.within, took) {
             (Some(within), Some(&took)) => self.started.elapsed() + took <= within,
             _ => true,
@@ -124,14 +128,14 @@ impl<'a> Matrix<'a> {
     }
 
     /// All systems once. Of the later rounds nothing counts before all of it is there.
-    fn round(&mut self, workload: &'a str, round: u32) -> anyhow::Result<()> {
+    fn round(&mut self, case: &'a Case, round: u32) -> anyhow::Result<()> {
         let begun = Instant::now();
         let mut later = Vec::new();
         for (index, &system) in self.plan.systems.iter().enumerate() {
-            let label = self.label(workload, system, index, round);
+            let label = self.label(case, system, index, round);
             let record = match system {
-                System::Damon(Mode::Best) => self.best(workload, &label),
-                _ => self.one(workload, system, &label),
+                System::Damon(Mode::Best) => self.best(case, &label),
+                _ => self.one(case, system, &label),
             };
             if round == 1 {
                 self.runs.push(record);
@@ -144,30 +148,30 @@ impl<'a> Matrix<'a> {
             self.runs.append(&mut later);
             self.write()?;
         }
-        let took = self.took.entry(workload).or_default();
+        let took = self.took.entry(case).or_default();
         *took = begun.elapsed().max(*took);
         Ok(())
     }
 
-    fn label(&self, workload: &str, system: System, index: usize, round: u32) -> String {
+    fn label(&self, case: &Case, system: System, index: usize, round: u32) -> String {
         let (all, system) = (self.plan.systems.len(), system.name());
-        let workloads = &self.plan.workloads;
+        let cases = &self.plan.cases;
         if round > 1 {
-            return format!("[again, {}/{all}] {workload}, {system}", index + 1);
+            return format!("[again, {}/{all}] {case}, {system}", index + 1);
         }
-        let before = workloads.iter().position(|name| name == workload);
+        let before = cases.iter().position(|one| one == case);
         let number = before.unwrap_or(0) * all + index + 1;
-        format!("[{number}/{}] {workload}, {system}", workloads.len() * all)
+        format!("[{number}/{}] {case}, {system}", cases.len() * all)
     }
 
     /// DAMON at each of its rates in the first round, and at the fastest of them from then on.
-    fn best(&mut self, workload: &'a str, label: &str) -> RunRecord {
-        let before = self.taken.get(workload).copied();
+    fn best(&mut self, case: &'a Case, label: &str) -> RunRecord {
+        let before = self.taken.get(case).copied();
         let rates = before.map_or_else(|| damon::RATES.to_vec(), |rate| vec![rate]);
         let mut runs = Vec::new();
         for rate in rates {
             let record = self.one(
-                workload,
+                case,
                 System::Damon(Mode::At(rate)),
                 &format!("{label} at {rate}"),
             );
@@ -179,7 +183,7 @@ impl<'a> Matrix<'a> {
         }
         let mut record = damon::fastest(&runs).expect("there are rates");
         if let Some(tried) = record.tried.iter().find(|tried| tried.taken) {
-            self.taken.insert(workload, tried.sample_ms);
+            self.taken.insert(case, tried.sample_ms);
         }
         if before.is_some() {
             record.tried.clear();
@@ -187,23 +191,23 @@ impl<'a> Matrix<'a> {
         record
     }
 
-    fn one(&mut self, workload: &'a str, system: System, label: &str) -> RunRecord {
+    fn one(&mut self, case: &'a Case, system: System, label: &str) -> RunRecord {
         if let Some(why) = self.refused.get(&system) {
             (self.tell)(&format!("{label}: skipped"));
-            return RunRecord::skipped(workload, system, why.clone());
+            return RunRecord::skipped(&case.to_string(), system, why.clone());
         }
         (self.tell)(&format!("{label}: booting"));
         let begun = Instant::now();
         let size = self.plan.fast_free;
-        let size = size.or_else(|| self.fast_free.get(workload).copied());
-        let record = one_run::run(self.plan, workload, system, size, label, self.tell);
+        let size = size.or_else(|| self.fast_free.get(case.workload.as_str()).copied());
+        let record = one_run::run(self.plan, case, system, size, label, self.tell);
         let (came_to, took) = (came_to(&record), begun.elapsed().as_secs());
         (self.tell)(&format!("{label}: {came_to}, {took} s"));
         if let Some(why) = &record.skipped {
             self.refused.insert(system, why.clone());
         }
         if let Some(bytes) = record.fast_free_bytes {
-            self.fast_free.entry(workload).or_insert(bytes);
+            self.fast_free.entry(&case.workload).or_insert(bytes);
         }
         warn_of_pace(&record, &self.runs, label, self.tell);
         record
@@ -236,13 +240,13 @@ fn set_up(plan: &Plan<'_>) -> anyhow::Result<()> {
     if plan.systems.iter().any(|system| system.is_terrace()) {
         setup::program(&plan.tools.join("terrace"), "build it with make build")?;
     }
-    if plan.workloads.iter().any(|workload| workload != REDIS) {
+    if !plan.cases.iter().all(Case::is_redis) {
         setup::program(
             &plan.tools.join("terrace-bench"),
             "build it with make build",
         )?;
     }
-    if plan.workloads.iter().any(|workload| workload == REDIS) {
+    if plan.cases.iter().any(Case::is_redis) {
         setup::program(Path::new("/usr/bin/redis-server"), "install redis-server")?;
         setup::program(Path::new("/usr/bin/migratepages"), "install numactl")?;
         setup::load_generator(&plan.python_path)?;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One boot: one workload under one system, from the command for the guest to the record.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -9,13 +10,14 @@ use std::time::Duration;
 use std::time::Instant;
 
 use anyhow::Context;
+use terrace_experiment::RunInfo;
 use terrace_machine_spec::Machine;
 use terrace_policy::Capabilities;
 use terrace_policy::Preset;
-use terrace_workload::Sizes;
-use terrace_workload::Workload;
 
 use super::analysis;
+use super::case;
+use super::case::Case;
 use super::client::Client;
 use super::guest_output::Heard;
 use super::guest_output::sinks;
@@ -28,7 +30,6 @@ use super::record::Point;
 use super::record::RunRecord;
 use super::record::System;
 use super::redis;
-use super::scenario::REDIS;
 use crate::boot;
 use crate::boot::Outcome;
 use crate::job::Delays;
@@ -45,25 +46,27 @@ const SAMPLE_PERIOD: u32 = 397;
 /// Boots, runs and reads what came of it; a run that fails is a record that says so.
 pub(super) fn run(
     plan: &Plan<'_>,
-    workload: &str,
+    case: &Case,
     system: System,
     fast_free: Option<u64>,
     label: &str,
     tell: fn(&str),
 ) -> RunRecord {
-    let client = match (workload == REDIS)
+    let name = &case.to_string();
+    let client = match case
+        .is_redis()
         .then(|| Client::new(&plan.python_path, redis::PORT))
         .transpose()
     {
         Ok(client) => client,
-        Err(error) => return RunRecord::failed(workload, system, format!("{error:#}")),
+        Err(error) => return RunRecord::failed(name, system, format!("{error:#}")),
     };
     let forward = client.as_ref().map(Client::forward);
     let heard = Arc::new(Mutex::new(Heard::with(client)));
     let (out, err) = sinks(&heard, label, tell);
     let load = HostLoad::now();
     let pace = Pace::measure();
-    let result = job(plan, workload, system, fast_free).and_then(|job| {
+    let result = job(plan, case, system, fast_free).and_then(|job| {
         let spec = boot::Spec {
             machine: plan.machine,
             kernel: plan.kernel,
@@ -80,9 +83,17 @@ pub(super) fn run(
     heard.end();
     let fast_node = plan.machine.ranking(0)[0];
     let mut record = match result {
-        Ok(outcome) => record(workload, system, &outcome, &heard, fast_node),
-        Err(error) => RunRecord::failed(workload, system, format!("{error:#}")),
+        Ok(outcome) => record(name, system, &outcome, &heard, fast_node),
+        Err(error) => RunRecord::failed(name, system, format!("{error:#}")),
     };
+    record.threads = plan.threads;
+    record.run = made_with(plan, system, &record.kernel);
+    record.moved_at = record
+        .fast_free_bytes
+        .and_then(|bytes| moves_at(&case.workload, bytes));
+    record.seconds_to_90pct_after_move = record
+        .moved_at
+        .and_then(|at| analysis::recovery(&record.series, at));
     with_pace(&mut record.series, &heard.seconds, &pace.end());
     record.host_pace = analysis::final_pace(&record.series);
     record.host_busy_ratio = load.and_then(HostLoad::others_since);
@@ -165,12 +176,6 @@ fn record(
     }
     record.moves = moves.unwrap_or_default();
     record.written = analysis::written(&outcome.series);
-    record.moved_at = record
-        .fast_free_bytes
-        .and_then(|bytes| moves_at(workload, bytes));
-    record.seconds_to_90pct_after_move = record
-        .moved_at
-        .and_then(|at| analysis::recovery(&record.series, at));
     if record.failed.is_none() && (outcome.code != 0 || moves.is_none()) {
         record.failed = Some(format!(
             "The scenario ended with exit code {}",
@@ -185,7 +190,7 @@ fn record(
 
 fn job(
     plan: &Plan<'_>,
-    workload: &str,
+    case: &Case,
     system: System,
     fast_free: Option<u64>,
 ) -> anyhow::Result<Job> {
@@ -194,8 +199,9 @@ fn job(
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let mut command = vec![text(&plan.program), "scenario".to_owned()];
     command.extend([
-        format!("--workload={workload}"),
+        format!("--case={case}"),
         format!("--system={}", system.name()),
+        format!("--threads={}", plan.threads),
         format!("--seconds={}", plan.time.as_secs()),
         format!("--fast-node={fast}"),
         format!("--slow-node={slow}"),
@@ -203,10 +209,7 @@ fn job(
         format!("--seed={}", plan.seed),
     ]);
     command.extend(fast_free.map(|bytes| format!("--fast-free={bytes}")));
-    let preset = system
-        .preset()
-        .map_or_else(Vec::new, |preset| preset_options(preset, plan.machine));
-    for option in preset.iter().chain(&plan.terrace_options) {
+    for option in terrace_options(plan, system) {
         command.push(format!("--terrace-option={option}"));
     }
     // Nothing of the caller's environment: a comparison is the same wherever it is started.
@@ -225,13 +228,39 @@ fn job(
         lab_node: slow,
         fast_node: fast,
         shares: Vec::new(),
-        network: workload == REDIS,
+        network: case.is_redis(),
     })
+}
+
+/// What a run was made with; absent where the emulator does not say what it is.
+fn made_with(plan: &Plan<'_>, system: System, kernel: &str) -> Option<Box<RunInfo>> {
+    let made_by = (boot::emulator().ok()?, kernel.to_owned());
+    let machine = (plan.machine.name.as_str(), plan.machine);
+    let info = RunInfo::of_machine(machine, plan.machine_file, made_by);
+    let options = terrace_options(plan, system);
+    let given: BTreeMap<_, _> = options
+        .iter()
+        .filter_map(|option| option.strip_prefix("--param=")?.split_once('='))
+        .map(|(name, value)| (name.to_owned(), value.into()))
+        .collect();
+    Some(Box::new(RunInfo {
+        seed: Some(plan.seed),
+        seconds: Some(plan.time.as_secs_f64()),
+        ..info.with_parameters(system.name(), given)
+    }))
+}
+
+/// What `terrace run` is told besides the preset's name.
+fn terrace_options(plan: &Plan<'_>, system: System) -> Vec<String> {
+    let preset = system.preset();
+    let mut options = preset.map_or_else(Vec::new, |preset| preset_options(preset, plan.machine));
+    options.extend_from_slice(&plan.terrace_options);
+    options
 }
 
 /// When a workload's accesses change, seconds from its begin; `None` where they do not.
 fn moves_at(workload: &str, fast_free: u64) -> Option<f64> {
-    let workload = Workload::named(workload, &Sizes::fast_free(fast_free)).ok()?;
+    let workload = case::sized(workload, fast_free, &[]).ok()?;
     let phases = &workload.programs.first()?.phases;
     let lasts = phases.first().filter(|_| phases.len() > 1)?.lasts?;
     Some(lasts.as_secs_f64())
@@ -249,12 +278,22 @@ fn moves_at(workload: &str, fast_free: u64) -> Option<f64> {
 ///   take some seconds longer to settle and end where 128 MiB does (docs/papers/hemem.md);
 /// * `inventory_interval` spaces work of the kernel in proportion to memory, which is small here.
 fn preset_options(preset: &Preset, machine: &Machine) -> Vec<String> {
-    let dilation = machine.lab.map_or(1.0, |lab| lab.dilation);
-    let samples = preset.needs.contains(Capabilities::SAMPLES);
-    let period = samples.then(|| format!("--sample-period={SAMPLE_PERIOD}"));
-    let dilated = (preset.dilated)(dilation).into_iter();
+    let period = sample_period(preset);
+    let period = period.map(|period| format!("--sample-period={period}"));
+    let dilated = dilated(preset, machine).into_iter();
     let dilated = dilated.map(|(name, value)| format!("--param={name}={value}"));
     period.into_iter().chain(dilated).collect()
+}
+
+/// Misses for one sample, where the preset decides by samples.
+pub(crate) fn sample_period(preset: &Preset) -> Option<u32> {
+    let samples = preset.needs.contains(Capabilities::SAMPLES);
+    samples.then_some(SAMPLE_PERIOD)
+}
+
+/// The preset's parameters that follow the machine's dilation.
+pub(crate) fn dilated(preset: &Preset, machine: &Machine) -> Vec<(&'static str, String)> {
+    (preset.dilated)(machine.lab.map_or(1.0, |lab| lab.dilation))
 }
 
 #[cfg(test)]
@@ -318,7 +357,7 @@ mod tests {
     fn only_a_workload_of_several_phases_moves() {
         assert_eq!(moves_at("gups-moving", 100 << 20), Some(30.0));
         assert_eq!(moves_at("gups", 100 << 20), None);
-        assert_eq!(moves_at(REDIS, 100 << 20), None);
+        assert_eq!(moves_at("redis", 100 << 20), None);
     }
 
     #[test]

@@ -8,12 +8,15 @@ use serde::Deserialize;
 use serde::Serialize;
 use terrace_api::Status;
 use terrace_chart::Look;
+use terrace_experiment::RunInfo;
 use terrace_policy::Preset;
 use terrace_policy::UNMANAGED;
 use terrace_sim::ORACLE;
 use terrace_workload::report::Line;
 
 use super::analysis::median;
+use super::case::Case;
+use super::case::Start;
 use super::damon;
 use super::damon::Mode;
 use super::damon::Tried;
@@ -231,10 +234,19 @@ impl Repeat {
 /// One workload under one system. A figure is absent where the run failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
-    /// The workload's name.
+    /// The case as it is written: the workload's name, and the start that was asked for.
     pub workload: String,
     /// The system.
     pub system: System,
+    /// Where its pages started, where that was asked for; else as the workload says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<Start>,
+    /// Threads that the workload was to have, over all its programs.
+    #[serde(default)]
+    pub threads: u32,
+    /// What it was made with; of several runs, the one that this record is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<Box<RunInfo>>,
     /// Median of the last third; of several runs, the median of theirs.
     pub ops_per_s: Option<f64>,
     /// Accesses served by the fast node, counted by the emulator, last third.
@@ -292,6 +304,9 @@ impl RunRecord {
         Self {
             workload: workload.to_owned(),
             system,
+            start: workload.parse().ok().and_then(|case: Case| case.start),
+            threads: 0,
+            run: None,
             ops_per_s: None,
             fast_access_ratio: None,
             seconds_to_90pct_of_oracle: None,

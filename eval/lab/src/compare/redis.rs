@@ -3,7 +3,7 @@
 //!
 //! The data set is 1.75 times what is free on the fast node: values of 200 bytes, some 310 bytes of
 //! resident memory a key, made by `DEBUG POPULATE`. All of the server's pages are then pushed to the
-//! slow node (for the oracle, none: they are on the fast node as far as they fit), and the load
+//! slow node (for the oracle, and where it starts from a full fast node, none: they are on the fast node as far as they fit), and the load
 //! starts. It comes from the host, over the network, as a real server's comes from other machines:
 //! the generator takes no processor and no memory of the machine under test.
 //!
@@ -27,6 +27,7 @@ use terrace_core::Pid;
 use terrace_workload::report::Line;
 use terrace_workload::report::Second;
 
+use super::case::Start;
 use super::record::GuestLine;
 use super::record::System;
 use super::resp::Client;
@@ -77,7 +78,7 @@ pub(super) fn run(setting: &Setting, steering: &Steering) -> anyhow::Result<()> 
     data::preload(&mut client, keys)?;
     note(format!("{keys} keys made"));
     let pid = server_pid(&mut client)?;
-    if setting.system != System::Oracle {
+    if setting.system != System::Oracle && setting.case.start != Some(Start::Full) {
         push(pid, setting)?;
     }
     steering.point_out_terrace(std::iter::once(Pid(pid)));

@@ -19,6 +19,9 @@ use terrace_sys::process;
 use terrace_workload::report::Check;
 use terrace_workload::report::Line;
 
+use super::case;
+use super::case::Case;
+use super::case::Start;
 use super::damon::Refused;
 use super::heartbeat;
 use super::record::GuestLine;
@@ -32,8 +35,10 @@ pub const REDIS: &str = "redis";
 /// One run.
 #[derive(Debug, Clone)]
 pub struct Setting {
-    /// `redis`, or a workload of `terrace-bench`.
-    pub workload: String,
+    /// `redis`, or a workload of `terrace-bench`, and where its pages start.
+    pub case: Case,
+    /// Threads of the workload, over all its programs.
+    pub threads: u32,
     /// The system.
     pub system: System,
     /// How long, from the moment when the system may act.
@@ -75,9 +80,10 @@ fn run(setting: &Setting) -> anyhow::Result<()> {
     let options = setting.terrace_options.clone();
     let nodes = (setting.fast_node, setting.slow_node);
     let steering = Steering::prepare(setting.system, terrace, options, nodes)?;
-    let result = match setting.workload.as_str() {
-        REDIS => redis::run(setting, &steering),
-        _ => bench(setting, &steering),
+    let result = if setting.case.is_redis() {
+        redis::run(setting, &steering)
+    } else {
+        bench(setting, &steering)
     };
     let moves = steering.moves();
     result?;
@@ -99,11 +105,18 @@ fn bench(setting: &Setting, steering: &Steering) -> anyhow::Result<()> {
     let program = setting.tools.join("terrace-bench");
     let place = match setting.system {
         System::Oracle => "oracle",
-        System::None | System::Kernel | System::Damon(_) | System::Preset(_) => "default",
+        System::None | System::Kernel | System::Damon(_) | System::Preset(_) => {
+            setting.case.start.map_or("default", Start::place)
+        }
     };
     let mut child = steering
         .command(&program)
-        .arg(&setting.workload)
+        .arg(&setting.case.workload)
+        .args(case::settings(
+            &setting.case.workload,
+            fast_free,
+            setting.threads,
+        ))
         .args(["--hold", "--place", place])
         .arg(format!("--fast-free={fast_free}"))
         .arg(format!("--seconds={}s", setting.time.as_secs()))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs cells in the lab and keeps what came of each ([`Kept`]): a call that was ended goes on where it was.
 
+use std::path::Path;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,10 +11,11 @@ use serde::Deserialize;
 use serde::Serialize;
 use terrace_experiment::Kept;
 use terrace_experiment::Key;
+use terrace_experiment::hash_of_bytes;
 use terrace_machine_spec::Machine;
 
 use crate::boot;
-use crate::compare::analysis;
+use crate::compare::case::Case;
 use crate::compare::matrix;
 use crate::compare::record::RunRecord;
 use crate::compare::record::System;
@@ -25,8 +27,8 @@ use crate::plugin::Pmu;
 /// One pair of runs to be compared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cell {
-    /// The workload's name.
-    pub workload: String,
+    /// The workload, and where its pages start.
+    pub case: Case,
     /// Size of the emulated machine's fast node, bytes.
     pub fast_bytes: u64,
     /// The system.
@@ -36,7 +38,7 @@ pub struct Cell {
 impl Cell {
     fn name(&self) -> String {
         let (size, system) = (self.fast_bytes >> 20, self.system.name());
-        format!("{}-{size}MiB-{system}", self.workload)
+        format!("{}-{size}MiB-{system}", self.case)
     }
 }
 
@@ -45,6 +47,14 @@ impl Cell {
 pub struct Settings {
     /// The machine's name.
     pub machine: String,
+    /// A hash of what its file says.
+    pub machine_hash: String,
+    /// The kernel's image.
+    pub kernel: String,
+    /// A hash of the programs that run in the guest ([`programs_hash`]).
+    pub programs: String,
+    /// Threads of a workload.
+    pub threads: u32,
     /// Free fast memory that the workloads are sized for, bytes.
     pub sized_for: u64,
     /// Measured seconds.
@@ -69,6 +79,8 @@ pub struct CellRun {
 pub struct Bench<'a> {
     /// The machine; its fast node's size is the cell's.
     pub machine: &'a Machine,
+    /// Where it was read from.
+    pub machine_file: &'a Path,
     /// The guest's kernel.
     pub kernel: &'a Kernel,
     /// The program `terrace-lab`.
@@ -81,16 +93,33 @@ pub struct Bench<'a> {
     pub kept: Kept,
 }
 
-/// All cells, by workload and size.
+/// A hash of what the guest runs beside this program: the command with its supervisor, its agent and the benchmarks.
+/// This program's own sources are in every key; those may have been built from others.
+///
+/// # Errors
+///
+/// Where one of them cannot be read.
+pub fn programs_hash(tools: &Path) -> anyhow::Result<String> {
+    let mut bytes = Vec::new();
+    for name in ["terrace", "libterrace.so", "terrace-bench"] {
+        let path = tools.join(name);
+        let program = std::fs::read(&path)
+            .with_context(|| format!("Cannot read {}; build it with make build", path.display()))?;
+        bytes.extend_from_slice(&program);
+    }
+    Ok(hash_of_bytes(&bytes))
+}
+
+/// All cells, by case and size.
 #[must_use]
-pub fn all(workloads: &[String], fast: &[u64], systems: &[System]) -> Vec<Cell> {
+pub fn all(cases: &[Case], fast: &[u64], systems: &[System]) -> Vec<Cell> {
     let mut cells = Vec::new();
-    for workload in workloads {
+    for case in cases {
         for &fast_bytes in fast {
             for &system in systems {
-                let workload = workload.clone();
+                let case = case.clone();
                 cells.push(Cell {
-                    workload,
+                    case,
                     fast_bytes,
                     system,
                 });
@@ -107,27 +136,6 @@ pub fn resized(machine: &Machine, fast_bytes: u64) -> Machine {
     let fast = machine.ranking(0)[0];
     machine.nodes[fast].lab_bytes = Some(fast_bytes);
     machine
-}
-
-/// The rounds of one cell, in one record.
-#[must_use]
-pub fn merged(rounds: Vec<CellRun>) -> Option<CellRun> {
-    let runs: Vec<RunRecord> = rounds.iter().map(|kept| kept.record.clone()).collect();
-    let record = RunRecord::of_all(&runs)?;
-    let first = rounds.into_iter().next()?;
-    Some(CellRun { record, ..first })
-}
-
-/// The runs of one workload and size, with what needs all of them filled in.
-#[must_use]
-pub fn related(runs: &[&CellRun]) -> Vec<CellRun> {
-    let mut records: Vec<RunRecord> = runs.iter().map(|kept| kept.record.clone()).collect();
-    analysis::relate(&mut records);
-    let with = |(&kept, record): (&&CellRun, RunRecord)| CellRun {
-        record,
-        ..kept.clone()
-    };
-    runs.iter().zip(records).map(with).collect()
 }
 
 impl Bench<'_> {
@@ -149,7 +157,7 @@ impl Bench<'_> {
     /// Where the guest does not say, or the answer cannot be kept.
     pub fn min_free(&self, fast_bytes: u64) -> anyhow::Result<u64> {
         let name = format!("min-free-{}MiB", fast_bytes >> 20);
-        let key = Key::of_machine(name, &(&self.settings.machine, fast_bytes));
+        let key = Key::of_machine(name, &(&self.settings, fast_bytes));
         if let Some(bytes) = self.kept.find(&key) {
             return Ok(bytes);
         }
@@ -186,12 +194,14 @@ impl Bench<'_> {
         let machine = resized(self.machine, cell.fast_bytes);
         let plan = matrix::Plan {
             machine: &machine,
+            machine_file: self.machine_file,
             kernel: self.kernel,
             program: self.program.clone(),
             tools: self.tools.clone(),
             // No load generator runs, but the guest's side wants to be told of one.
             python_path: PathBuf::from("/nonexistent"),
-            workloads: vec![cell.workload.clone()],
+            cases: vec![cell.case.clone()],
+            threads: self.settings.threads,
             systems: vec![cell.system],
             time: Duration::from_secs(self.settings.seconds),
             rounds: 1,
@@ -206,11 +216,7 @@ impl Bench<'_> {
             .pop()
             .context("No run came back")?;
         if let Some(why) = &record.failed {
-            bail!(
-                "{} under {} failed: {why}",
-                cell.workload,
-                cell.system.name()
-            );
+            bail!("{} under {} failed: {why}", cell.case, cell.system.name());
         }
         let kept = CellRun {
             settings: self.settings.clone(),
@@ -240,18 +246,28 @@ mod tests {
         };
         let mut bench = Bench {
             machine: &machine,
+            machine_file: &path,
             kernel: &kernel,
             program: PathBuf::new(),
             tools: PathBuf::new(),
             settings: Settings {
                 machine: machine.name.clone(),
+                machine_hash: String::new(),
+                kernel: String::new(),
+                programs: "one build".to_owned(),
+                threads: 2,
                 sized_for: 1 << 26,
                 seconds: 10,
                 seed: 1,
             },
             kept: Kept::new(directory.path().to_owned()),
         };
-        let cell = all(&["gups".to_owned()], &[1 << 28], &[System::Preset("nomad")]).remove(0);
+        let cell = all(
+            &["gups:full".parse().unwrap()],
+            &[1 << 28],
+            &[System::Preset("nomad")],
+        )
+        .remove(0);
         assert_eq!(bench.kept(&cell, 1), None);
         let record = RunRecord::failed("gups", System::Preset("nomad"), String::new());
         let kept = CellRun {
@@ -262,8 +278,37 @@ mod tests {
         bench.kept.keep(&bench.key(&cell, 2), &kept).unwrap();
         assert_eq!(bench.kept(&cell, 1), None);
         assert_eq!(bench.kept(&cell, 2), Some(kept));
-        bench.settings.seconds = 20;
-        assert_eq!(bench.kept(&cell, 2), None);
+        for change in [
+            |settings: &mut Settings| settings.seconds = 20,
+            |settings: &mut Settings| settings.threads = 1,
+            |settings: &mut Settings| settings.programs = "another build".to_owned(),
+            |settings: &mut Settings| settings.machine_hash = "another file".to_owned(),
+        ] {
+            let before = bench.settings.clone();
+            change(&mut bench.settings);
+            assert_eq!(bench.kept(&cell, 2), None, "{:?}", bench.settings);
+            bench.settings = before;
+        }
+        let slow = all(&["gups:slow".parse().unwrap()], &[1 << 28], &[cell.system]).remove(0);
+        assert_eq!(bench.kept(&slow, 2), None);
+        assert!(bench.kept(&cell, 2).is_some());
+    }
+
+    #[test]
+    fn another_build_of_any_program_has_another_hash() {
+        let tools = tempfile::tempdir().unwrap();
+        assert!(programs_hash(tools.path()).is_err());
+        let write = |name: &str, text: &str| std::fs::write(tools.path().join(name), text).unwrap();
+        for name in ["terrace", "libterrace.so", "terrace-bench"] {
+            write(name, "a");
+        }
+        let before = programs_hash(tools.path()).unwrap();
+        assert_eq!(programs_hash(tools.path()).unwrap(), before);
+        for name in ["terrace", "libterrace.so", "terrace-bench"] {
+            write(name, "b");
+            assert_ne!(programs_hash(tools.path()).unwrap(), before, "{name}");
+            write(name, "a");
+        }
     }
 
     #[test]

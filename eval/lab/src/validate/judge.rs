@@ -1,190 +1,174 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Whether the simulator agrees with the lab. Pure.
 //!
-//! **Order.** Two systems whose throughputs differ by at most [`TIE`] are equal, and so are two whose
-//! runs, where there are several of each, overlap: what the lab does not show again it has not shown. A pair
-//! agrees where both say "equal", and where whoever says more than that is not contradicted: if one puts `a` above
-//! `b`, the other must have `a` above `b`, too, by whatever little, or runs of both that overlap.
+//! **Ratio.** What a comparison is for is the ratio of two systems' rates. For each pair of systems the simulator's is
+//! off by at most [`RATIO`], in proportion, whichever of the two is the greater.
 //!
-//! **Share.** The fast node's shares of the accesses, last third of the run, differ by at most
-//! [`POINTS`].
+//! **Share.** The fast node's shares of the accesses, last third of the run, differ by at most [`POINTS`].
+//!
+//! The lab's figure is the median of its rounds. How far its rounds are apart is shown beside a ratio and excuses
+//! nothing.
+//!
+//! **Null.** Where two systems' rates in the lab are further apart than [`RATIO`], the same judge must refuse a simulator
+//! that has the two exchanged ([`nulls`]). Otherwise its agreeing says nothing.
 
-use serde::Deserialize;
-use serde::Serialize;
-
-use super::simulated::Figures;
+use super::results::CaseResult;
+use super::results::Figures;
+use super::results::SystemResult;
 use crate::compare::record::System;
 
-/// Throughputs that differ by less than this share of the greater one count as equal.
-pub const TIE: f64 = 0.05;
+/// A ratio of rates may be off by this part of itself.
+pub const RATIO: f64 = 0.05;
 /// Shares of fast accesses may differ by this.
 pub const POINTS: f64 = 0.05;
 
-/// A cell in the lab and in the simulator.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Row {
-    /// The system.
-    pub system: System,
-    /// In the lab.
-    pub lab: Figures,
-    /// In the simulator with the lab's costs.
-    pub simulated: Figures,
-    /// In the simulator with real hardware's costs.
-    pub real: Figures,
+/// The ratio of two systems' rates.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pair {
+    /// The two; the first has the greater rate in the lab.
+    pub systems: (System, System),
+    /// Median in the lab.
+    pub lab: f64,
+    /// The least and the greatest of the lab's rounds, the two systems' runs of a round against each other.
+    pub range: (f64, f64),
+    /// In the simulator.
+    pub simulated: f64,
 }
 
-/// One workload at one size of the fast tier.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Case {
-    /// The workload's name.
-    pub workload: String,
-    /// Size of the fast node, bytes.
-    pub fast_bytes: u64,
-    /// What of it was free when the workload began, bytes.
-    pub fast_free_bytes: u64,
-    /// The systems.
-    pub rows: Vec<Row>,
-    /// Pairs of systems on whose order both disagree.
-    pub disordered: Vec<(System, System)>,
-    /// Greatest difference of the shares of fast accesses.
-    pub share_off: f64,
-}
-
-impl Case {
-    /// Judges the rows.
+impl Pair {
+    /// By what part the simulator's ratio is off.
     #[must_use]
-    pub fn new(workload: String, fast_bytes: u64, fast_free_bytes: u64, rows: Vec<Row>) -> Self {
-        Self {
-            workload,
-            fast_bytes,
-            fast_free_bytes,
-            disordered: disordered(&rows),
-            share_off: rows
-                .iter()
-                .map(|row| (row.lab.fast_access_ratio - row.simulated.fast_access_ratio).abs())
-                .fold(0.0, f64::max),
-            rows,
-        }
+    pub fn error(&self) -> f64 {
+        apart(self.simulated, self.lab)
     }
 
-    /// Whether simulator and lab agree.
+    /// Whether that is within the bound.
     #[must_use]
     pub fn agrees(&self) -> bool {
-        self.disordered.is_empty() && self.share_off <= POINTS
+        self.error() <= RATIO
     }
 }
 
-/// Whether all of `a`'s runs are above all of `b`'s.
-fn above(a: &Figures, b: &Figures) -> bool {
-    a.range.0 > b.range.1
+/// The shares of fast accesses of a system.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Share {
+    /// The system.
+    pub system: System,
+    /// Median in the lab.
+    pub lab: f64,
+    /// In the simulator.
+    pub simulated: f64,
 }
 
-/// Whether `a` is above `b` by more than the margin, and in all runs.
-fn clearly(a: &Figures, b: &Figures) -> bool {
-    above(a, b) && a.ops_per_s > b.ops_per_s + TIE * a.ops_per_s
+impl Share {
+    /// How far apart they are.
+    #[must_use]
+    pub fn error(&self) -> f64 {
+        (self.lab - self.simulated).abs()
+    }
+
+    /// Whether that is within the bound.
+    #[must_use]
+    pub fn agrees(&self) -> bool {
+        self.error() <= POINTS
+    }
 }
 
-/// Whether there are several runs of one at least and they do not tell the two apart.
-fn overlap([a, b]: [&Figures; 2]) -> bool {
-    let several = |figures: &Figures| figures.range.0 < figures.range.1;
-    (several(a) || several(b)) && !above(a, b) && !above(b, a)
+/// What is to be said of a case.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verdict {
+    /// Every pair of systems.
+    pub pairs: Vec<Pair>,
+    /// Every system.
+    pub shares: Vec<Share>,
 }
 
-fn disordered(rows: &[Row]) -> Vec<(System, System)> {
-    let mut pairs = Vec::new();
-    for (at, a) in rows.iter().enumerate() {
-        for b in &rows[at + 1..] {
-            let contradicted = |said: [&Figures; 2], other: [&Figures; 2]| {
-                clearly(said[0], said[1]) && !above(other[0], other[1]) && !overlap(other)
-            };
-            let lab = [&a.lab, &b.lab];
-            let simulated = [&a.simulated, &b.simulated];
-            let turned = |[a, b]: [_; 2]| [b, a];
-            if contradicted(lab, simulated)
-                || contradicted(simulated, lab)
-                || contradicted(turned(lab), turned(simulated))
-                || contradicted(turned(simulated), turned(lab))
-            {
-                pairs.push((a.system, b.system));
+impl Verdict {
+    /// Judges a case.
+    #[must_use]
+    pub fn of(case: &CaseResult) -> Self {
+        let systems = &case.systems;
+        let later = |at: usize| systems[at + 1..].iter();
+        let pairs = systems.iter().enumerate();
+        let pairs = pairs
+            .flat_map(|(at, a)| later(at).map(move |b| pair(a, b, (&a.simulated, &b.simulated))));
+        Self {
+            pairs: pairs.collect(),
+            shares: systems.iter().map(|of| share(of, &of.simulated)).collect(),
+        }
+    }
+
+    /// Whether simulator and lab agree in everything.
+    #[must_use]
+    pub fn agrees(&self) -> bool {
+        self.pairs.iter().all(Pair::agrees) && self.shares.iter().all(Share::agrees)
+    }
+}
+
+/// Two systems of a case exchanged in the simulator.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Null {
+    /// The two.
+    pub systems: (System, System),
+    /// Whether the judge refuses that simulator, by what it says of these two.
+    pub caught: bool,
+}
+
+/// All exchanges that the judge must refuse: of systems that the lab tells apart.
+#[must_use]
+pub fn nulls(case: &CaseResult) -> Vec<Null> {
+    let mut nulls = Vec::new();
+    for (at, a) in case.systems.iter().enumerate() {
+        for b in &case.systems[at + 1..] {
+            let swapped = pair(a, b, (&b.simulated, &a.simulated));
+            if apart(swapped.lab, 1.0) <= RATIO {
+                continue;
             }
+            let shares = [share(a, &b.simulated), share(b, &a.simulated)];
+            nulls.push(Null {
+                systems: swapped.systems,
+                caught: !swapped.agrees() || shares.iter().any(|share| !share.agrees()),
+            });
         }
     }
-    pairs
+    nulls
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn figures(ops_per_s: f64, fast_access_ratio: f64) -> Figures {
-        Figures {
-            ops_per_s,
-            range: (ops_per_s, ops_per_s),
-            fast_access_ratio,
-            promoted_pages: 0,
-            demoted_pages: 0,
-            hint_faults: None,
-        }
+/// By what part the greater of two is above the other.
+fn apart(a: f64, b: f64) -> f64 {
+    let (least, most) = (a.min(b), a.max(b));
+    // Nothing is like a rate of nothing.
+    if least > 0.0 {
+        most / least - 1.0
+    } else {
+        f64::INFINITY
     }
+}
 
-    fn row(system: System, lab: f64, simulated: f64) -> Row {
-        Row {
-            system,
-            lab: figures(lab, 0.5),
-            simulated: figures(simulated, 0.5),
-            real: figures(1.0, 0.5),
-        }
+fn pair(
+    a: &SystemResult,
+    b: &SystemResult,
+    (simulated_a, simulated_b): (&Figures, &Figures),
+) -> Pair {
+    if a.rate() < b.rate() {
+        return pair(b, a, (simulated_b, simulated_a));
     }
-
-    fn pairs(kernel: (f64, f64), nomad: (f64, f64)) -> usize {
-        let rows = [
-            row(System::Kernel, kernel.0, kernel.1),
-            row(System::Preset("nomad"), nomad.0, nomad.1),
-        ];
-        disordered(&rows).len()
+    let rounds = a.lab.iter().zip(&b.lab);
+    let rounds = rounds.map(|(a, b)| a.figures.ops_per_s / b.figures.ops_per_s);
+    Pair {
+        systems: (a.system, b.system),
+        lab: a.rate() / b.rate(),
+        range: rounds.fold((f64::INFINITY, 0.0), |(low, high), ratio| {
+            (ratio.min(low), ratio.max(high))
+        }),
+        simulated: simulated_a.ops_per_s / simulated_b.ops_per_s,
     }
+}
 
-    #[test]
-    fn equal_within_the_margin_whichever_is_above() {
-        assert_eq!(pairs((100.0, 100.0), (97.0, 103.0)), 0);
-    }
-
-    #[test]
-    fn a_clear_order_must_not_be_contradicted() {
-        assert_eq!(pairs((100.0, 100.0), (80.0, 98.0)), 0);
-        assert_eq!(pairs((100.0, 98.0), (80.0, 100.0)), 1);
-        assert_eq!(pairs((100.0, 80.0), (80.0, 100.0)), 1);
-        assert_eq!(pairs((98.0, 80.0), (97.0, 100.0)), 1);
-    }
-
-    #[test]
-    fn runs_that_overlap_say_nothing() {
-        let of = |kernel: (f64, f64), nomad: (f64, f64), simulated: (f64, f64)| {
-            let row = |system, (low, high): (f64, f64), simulated| Row {
-                lab: Figures {
-                    range: (low, high),
-                    ..figures(f64::midpoint(low, high), 0.5)
-                },
-                ..row(system, 0.0, simulated)
-            };
-            let rows = [
-                row(System::Kernel, kernel, simulated.0),
-                row(System::Preset("nomad"), nomad, simulated.1),
-            ];
-            disordered(&rows).len()
-        };
-        assert_eq!(of((90.0, 130.0), (80.0, 100.0), (80.0, 100.0)), 0);
-        assert_eq!(of((110.0, 130.0), (80.0, 100.0), (80.0, 100.0)), 1);
-        assert_eq!(of((110.0, 130.0), (80.0, 100.0), (100.0, 99.0)), 0);
-    }
-
-    #[test]
-    fn shares_may_differ_by_five_points() {
-        let mut row = row(System::Preset("nomad"), 1.0, 1.0);
-        row.simulated.fast_access_ratio = 0.549;
-        let case = |row: Row| Case::new("gups".to_owned(), 0, 0, vec![row]);
-        assert!(case(row.clone()).agrees());
-        row.simulated.fast_access_ratio = 0.551;
-        assert!(!case(row).agrees());
+fn share(of: &SystemResult, simulated: &Figures) -> Share {
+    Share {
+        system: of.system,
+        lab: of.share(),
+        simulated: simulated.fast_access_ratio,
     }
 }

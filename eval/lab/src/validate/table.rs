@@ -1,81 +1,168 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The table, as Markdown: for people, and for `docs/validation.md` below its marker.
+//! The table, as Markdown: for people, and for `docs/validation.md` below its marker. Pure.
 
 use std::fmt::Write as _;
 
 use anyhow::Context;
 use terrace_chart::thousands;
 
-use super::judge::Case;
-use super::simulated::Figures;
+use super::judge;
+use super::judge::Pair;
+use super::judge::Share;
+use super::judge::Verdict;
+use super::results::CaseResult;
+use super::results::Figures;
+use super::results::Results;
+use super::results::SystemResult;
 use crate::compare::record::System;
 
 /// Below this line the document is written anew.
 pub const MARKER: &str = "<!-- results: everything below is written by make validate -->";
 
-/// All cases as a table, and a line on each that does not agree.
+/// All cases as a table, a line on each, and what the null came to.
 #[must_use]
-pub fn markdown(cases: &[Case]) -> String {
+pub fn markdown(results: &Results, fast_node: usize) -> String {
     let mut text = String::from(
-        "| workload, fast tier | system | lab: ops/s, × none | fast | promoted | \
-         simulated: ops/s, × none | fast | promoted | real costs: × none | fast |\n\
-         |---|---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+        "| workload, fast tier | system | lab: ops/s (rounds), × none | fast | promoted | \
+         simulated: ops/s, × none | off | fast | promoted | real costs: × none | fast |\n\
+         |---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
     );
-    for case in cases {
-        for (at, row) in case.rows.iter().enumerate() {
+    for case in &results.cases {
+        for (at, of) in case.systems.iter().enumerate() {
             let name = if at == 0 {
-                let (size, free) = (case.fast_bytes >> 20, case.fast_free_bytes >> 20);
-                format!("{}, {size} MiB, {free} free", case.workload)
+                let free = case.fast_free_bytes(fast_node) >> 20;
+                format!("{}, {free} free", name(case))
             } else {
                 String::new()
             };
-            let times = |of: fn(&super::judge::Row) -> Figures| {
-                let none = case.rows.iter().find(|row| row.system == System::None);
-                none.map_or(f64::NAN, |none| of(row).ops_per_s / of(none).ops_per_s)
-            };
-            let _ = writeln!(
-                text,
-                "| {name} | {} | {}, {:.2} | {:.1} % | {} | {}, {:.2} | {:.1} % | {} | {:.2} | {:.1} % |",
-                row.system.name(),
-                thousands(row.lab.ops_per_s),
-                times(|row| row.lab),
-                row.lab.fast_access_ratio * 100.0,
-                row.lab.promoted_pages,
-                thousands(row.simulated.ops_per_s),
-                times(|row| row.simulated),
-                row.simulated.fast_access_ratio * 100.0,
-                row.simulated.promoted_pages,
-                times(|row| row.real),
-                row.real.fast_access_ratio * 100.0,
-            );
+            row(&mut text, &name, of, case);
         }
     }
     text.push('\n');
-    for case in cases {
+    for case in &results.cases {
         let _ = writeln!(text, "- {}", verdict(case));
     }
+    let _ = writeln!(text, "\n{}", null(results));
     text
+}
+
+fn name(case: &CaseResult) -> String {
+    let aside = if case.set_aside { ", set aside" } else { "" };
+    format!("{}{aside}, {} MiB", case.case, case.fast_bytes >> 20)
+}
+
+fn row(text: &mut String, name: &str, of: &SystemResult, case: &CaseResult) {
+    let none = |figures: fn(&SystemResult) -> f64| {
+        let none = case.systems.iter().find(|of| of.system == System::None);
+        none.map_or(f64::NAN, |none| figures(of) / figures(none))
+    };
+    let (lab, simulated) = (none(SystemResult::rate), none(|of| of.simulated.ops_per_s));
+    let (low, high) = of.range();
+    let rounds = match of.lab.len() {
+        1 => String::new(),
+        _ => format!(" ({} to {})", thousands(low), thousands(high)),
+    };
+    let promoted = of.lab.iter().map(|run| run.figures.promoted_pages).max();
+    let share = |figures: &Figures| format!("{:.1} %", figures.fast_access_ratio * 100.0);
+    let _ = writeln!(
+        text,
+        "| {name} | {} | {}{rounds}, {lab:.2} | {:.1} % | {} | {}, {simulated:.2} | {:+.0} % | {} | {} | {:.2} | {} |",
+        of.system.name(),
+        thousands(of.rate()),
+        of.share() * 100.0,
+        promoted.unwrap_or(0),
+        thousands(of.simulated.ops_per_s),
+        (simulated / lab - 1.0) * 100.0,
+        share(&of.simulated),
+        of.simulated.promoted_pages,
+        none(|of| of.real.ops_per_s),
+        share(&of.real),
+    );
 }
 
 /// What became of a case, in a line.
 #[must_use]
-pub fn verdict(case: &Case) -> String {
-    let order = if case.disordered.is_empty() {
-        "same order".to_owned()
+pub fn verdict(case: &CaseResult) -> String {
+    let verdict = Verdict::of(case);
+    let word = if verdict.agrees() {
+        "agrees"
     } else {
-        let pairs = case.disordered.iter();
-        let pairs: Vec<String> = pairs
-            .map(|(a, b)| format!("{} and {}", a.name(), b.name()))
-            .collect();
-        format!("another order of {}", pairs.join("; "))
+        "DOES NOT AGREE"
+    };
+    let good = |pairs: &[Pair]| pairs.iter().filter(|pair| pair.agrees()).count();
+    let shares = verdict.shares.iter();
+    let close = shares.clone().filter(|share| share.agrees()).count();
+    let mut line = format!(
+        "{}: {word}: {} of {} ratios within {:.0} %, {close} of {} shares within {:.0} points",
+        name(case),
+        good(&verdict.pairs),
+        verdict.pairs.len(),
+        judge::RATIO * 100.0,
+        verdict.shares.len(),
+        judge::POINTS * 100.0,
+    );
+    let mut pairs: Vec<&Pair> = verdict.pairs.iter().filter(|pair| !pair.agrees()).collect();
+    pairs.sort_by(|a, b| b.error().total_cmp(&a.error()));
+    for (at, pair) in pairs.into_iter().enumerate() {
+        let _ = write!(
+            line,
+            "{} {}",
+            if at == 0 { "; off:" } else { "," },
+            off(pair)
+        );
+    }
+    for share in shares.filter(|share| !share.agrees()) {
+        let _ = write!(line, "; {}", far(share));
+    }
+    line
+}
+
+fn off(pair: &Pair) -> String {
+    let (a, b) = pair.systems;
+    let range = if pair.range.0 < pair.range.1 {
+        format!(" ({:.2} to {:.2})", pair.range.0, pair.range.1)
+    } else {
+        String::new()
     };
     format!(
-        "{}, {} MiB: {}; {order}; fast shares within {:.1} points",
-        case.workload,
-        case.fast_bytes >> 20,
-        if case.agrees() { "agrees" } else { "DISAGREES" },
-        case.share_off * 100.0
+        "{}/{} {:.2}{range}, simulated {:.2}, {:.0} %",
+        a.name(),
+        b.name(),
+        pair.lab,
+        pair.simulated,
+        pair.error() * 100.0
     )
+}
+
+fn far(share: &Share) -> String {
+    format!(
+        "fast accesses of {} {:.1} %, simulated {:.1} %",
+        share.system.name(),
+        share.lab * 100.0,
+        share.simulated * 100.0
+    )
+}
+
+/// What the null came to, in a line.
+#[must_use]
+pub fn null(results: &Results) -> String {
+    let nulls = results.cases.iter().flat_map(|case| {
+        let nulls = judge::nulls(case).into_iter();
+        nulls.map(move |null| (case, null))
+    });
+    let nulls: Vec<_> = nulls.collect();
+    let caught = nulls.iter().filter(|(_, null)| null.caught).count();
+    let mut line = format!(
+        "Null: of {} simulators with two systems exchanged that the lab tells apart, the judge refuses {caught}",
+        nulls.len()
+    );
+    let passed = nulls.iter().filter(|(_, null)| !null.caught);
+    for (at, (case, null)) in passed.enumerate() {
+        let (a, b) = null.systems;
+        let before = if at == 0 { "; NOT" } else { "," };
+        let _ = write!(line, "{before} {}/{} of {}", a.name(), b.name(), case.case);
+    }
+    line + "."
 }
 
 /// The document with what is below its marker replaced.
@@ -88,49 +175,4 @@ pub fn into_document(document: &str, results: &str) -> anyhow::Result<String> {
         .split_once(MARKER)
         .with_context(|| format!("The document has no line {MARKER}"))?;
     Ok(format!("{above}{MARKER}\n\n{results}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::validate::judge::Row;
-
-    fn case(simulated: f64) -> Case {
-        let figures = |ops_per_s| Figures {
-            ops_per_s,
-            range: (ops_per_s, ops_per_s),
-            fast_access_ratio: 0.5,
-            promoted_pages: 7,
-            demoted_pages: 0,
-            hint_faults: None,
-        };
-        let row = |system, lab, simulated| Row {
-            system,
-            lab: figures(lab),
-            simulated: figures(simulated),
-            real: figures(3.0),
-        };
-        let rows = vec![
-            row(System::None, 1000.0, 1000.0),
-            row(System::Preset("nomad"), 2000.0, simulated),
-        ];
-        Case::new("gups".to_owned(), 250 << 20, 110 << 20, rows)
-    }
-
-    #[test]
-    fn a_row_for_each_system_and_a_line_for_each_case() {
-        let text = markdown(&[case(2100.0), case(900.0)]);
-        assert!(text.contains("| gups, 250 MiB, 110 free | none | 1,000, 1.00 | 50.0 % |"));
-        assert!(text.contains("|  | nomad | 2,000, 2.00 |"));
-        assert!(text.contains("agrees; same order"));
-        assert!(text.contains("DISAGREES; another order of none and nomad"));
-    }
-
-    #[test]
-    fn what_is_above_the_marker_stays() {
-        let old = format!("# Title\n{MARKER}\nold\n");
-        let new = into_document(&old, "new\n").unwrap();
-        assert_eq!(new, format!("# Title\n{MARKER}\n\nnew\n"));
-        assert!(into_document("# Title\n", "new").is_err());
-    }
 }

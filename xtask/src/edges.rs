@@ -44,7 +44,12 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "terrace-bench",
-        &["terrace-core", "terrace-sys", "terrace-workload"],
+        &[
+            "terrace-core",
+            "terrace-experiment",
+            "terrace-sys",
+            "terrace-workload",
+        ],
     ),
     (
         "terrace-stress",

@@ -20,6 +20,7 @@ use std::path::Path;
 use anyhow::Context;
 use serde::Serialize;
 use terrace_experiment::Kept;
+use terrace_experiment::RunInfo;
 use terrace_policy::UNMANAGED;
 use terrace_sim::ORACLE;
 
@@ -37,8 +38,9 @@ pub(crate) fn compare(args: &CompareArgs) -> anyhow::Result<u8> {
         .jobs
         .or_else(|| std::thread::available_parallelism().ok())
         .map_or(1, NonZero::get);
+    let made_with: Vec<RunInfo> = cells.iter().map(|cell| cell.run.clone()).collect();
     let records = work::run(cells, &Kept::new(runs), jobs)?;
-    write_json(&args.out.join("results.json"), &records)?;
+    write_json(&args.out.join("results.json"), &records, &made_with)?;
     write_csv(&args.out.join("results.csv"), &records)?;
     let page = page::render(args, &records)?;
     record::write(&args.out.join("index.html"), page.as_bytes())?;
@@ -50,19 +52,21 @@ pub(crate) fn compare(args: &CompareArgs) -> anyhow::Result<u8> {
 /// A run with what needs the others of its group.
 #[derive(Serialize)]
 struct Entry<'a> {
+    run: &'a RunInfo,
     #[serde(flatten)]
     record: &'a Record,
     of_none: Option<f64>,
     of_oracle: Option<f64>,
 }
 
-fn write_json(path: &Path, records: &[Record]) -> anyhow::Result<()> {
-    let entry = |record| Entry {
+fn write_json(path: &Path, records: &[Record], made_with: &[RunInfo]) -> anyhow::Result<()> {
+    let entry = |(record, run)| Entry {
+        run,
         record,
         of_none: table::of(record, records, UNMANAGED.name),
         of_oracle: table::of(record, records, ORACLE.name),
     };
-    let entries: Vec<_> = records.iter().map(entry).collect();
+    let entries: Vec<_> = records.iter().zip(made_with).map(entry).collect();
     record::write(path, serde_json::to_string_pretty(&entries)?.as_bytes())
 }
 

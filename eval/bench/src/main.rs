@@ -21,6 +21,7 @@ use terrace_bench::lab_marker;
 use terrace_bench::run::Options;
 use terrace_bench::run::Place;
 use terrace_bench::run::Run;
+use terrace_experiment::RunInfo;
 use terrace_workload::Scale;
 use terrace_workload::WORKLOADS;
 use terrace_workload::Workload;
@@ -112,7 +113,7 @@ fn start(
 
 /// Prints the line `ready` and waits as long as asked to.
 fn wait_to_go(arguments: &Arguments, ready: Ready) -> anyhow::Result<()> {
-    print_line(&Line::Ready(ready))?;
+    print_ready(arguments, ready)?;
     if let Some(time) = arguments.settle {
         std::thread::sleep(Duration::from(time));
     }
@@ -175,7 +176,23 @@ fn to_json(line: &Line) -> String {
 }
 
 fn print_line(line: &Line) -> io::Result<()> {
+    print(&to_json(line))
+}
+
+/// The first line, with what the run is made with.
+fn print_ready(arguments: &Arguments, ready: Ready) -> anyhow::Result<()> {
+    let run = RunInfo {
+        seed: Some(arguments.seed),
+        seconds: Some(arguments.options().time.as_secs_f64()),
+        ..RunInfo::of_host()
+    };
+    let mut line = serde_json::to_value(Line::Ready(ready))?;
+    line["ready"]["run"] = serde_json::to_value(run)?;
+    Ok(print(&line.to_string())?)
+}
+
+fn print(line: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    writeln!(out, "{}", to_json(line))?;
+    writeln!(out, "{line}")?;
     out.flush()
 }

@@ -38,6 +38,15 @@ fn run(arguments: &[&str]) -> (u64, Vec<u64>, u64, Check) {
         Line::Second(second) => second.ops,
         other => panic!("{other:?}"),
     });
+    let first = String::from_utf8_lossy(&run.get_output().stdout).into_owned();
+    let first: serde_json::Value =
+        serde_json::from_str(first.lines().next().expect("a line")).expect("JSON");
+    let made_with = &first["ready"]["run"];
+    assert_eq!(
+        (&made_with["seed"], &made_with["seconds"]),
+        (&1.into(), &1.1.into())
+    );
+    assert_eq!(made_with["options"][0], arguments[0]);
     let name = arguments[0];
     assert_eq!(ready.workload, name);
     assert!(

@@ -24,6 +24,8 @@ fn figure<'a>(report: &'a Value, what: &str) -> &'a Value {
 #[test]
 fn names_reasons_and_order() {
     let report = report();
+    assert_eq!(report["run"]["options"][0], "primitives");
+    assert!(report["run"]["revision"].is_string() && report["run"]["kernel"].is_string());
     for name in [
         "hint_fault_ns",
         "pte_scan_ns",

@@ -28,12 +28,12 @@ pub struct RunInfo {
     pub version: String,
     /// A hash of the sources that the result depends on: equal revisions and set-ups have equal simulations.
     pub revision: String,
-    /// The machine's name.
-    pub machine: String,
+    /// The machine's name; none of a run on this host, and no file.
+    pub machine: Option<String>,
     /// The machine file as it was named.
-    pub machine_file: String,
+    pub machine_file: Option<String>,
     /// A hash of what the file says.
-    pub machine_hash: String,
+    pub machine_hash: Option<String>,
     /// Of everything random; none where nothing is.
     pub seed: Option<u64>,
     /// Seconds simulated or measured; none where a command ran until its end.
@@ -42,7 +42,7 @@ pub struct RunInfo {
     pub options: Vec<String>,
     /// The emulator and its version, of a run in the emulated machine.
     pub emulator: Option<String>,
-    /// The guest's kernel.
+    /// The kernel that ran it: the guest's, or this host's.
     pub kernel: Option<String>,
     /// Costs of a simulation, ns.
     pub costs: Option<Costs>,
@@ -60,7 +60,7 @@ impl RunInfo {
             seconds: Some(setup.seconds),
             costs: Some(setup.costs.clone()),
             parameters: parameters(&setup.system, given(setup)),
-            ..Self::here((&setup.machine.name, &setup.machine), machine_file)
+            ..Self::here().on((&setup.machine.name, &setup.machine), machine_file)
         }
     }
 
@@ -74,7 +74,17 @@ impl RunInfo {
         Self {
             emulator: Some(emulator),
             kernel: Some(kernel),
-            ..Self::here(machine, machine_file)
+            ..Self::here().on(machine, machine_file)
+        }
+    }
+
+    /// Of a run on this host by this program with this command line.
+    #[must_use]
+    pub fn of_host() -> Self {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
+        Self {
+            kernel: release.ok().map(|release| release.trim().to_owned()),
+            ..Self::here()
         }
     }
 
@@ -87,14 +97,23 @@ impl RunInfo {
         }
     }
 
-    fn here((name, machine): (&str, &impl Debug), machine_file: &Path) -> Self {
+    fn on(self, (name, machine): (&str, &impl Debug), machine_file: &Path) -> Self {
+        Self {
+            machine: Some(name.to_owned()),
+            machine_file: Some(machine_file.display().to_string()),
+            machine_hash: Some(hash_of(machine)),
+            ..self
+        }
+    }
+
+    fn here() -> Self {
         Self {
             schema: SCHEMA,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             revision: env!("TERRACE_BUILD").to_owned(),
-            machine: name.to_owned(),
-            machine_file: machine_file.display().to_string(),
-            machine_hash: hash_of(machine),
+            machine: None,
+            machine_file: None,
+            machine_hash: None,
             seed: None,
             seconds: None,
             options: std::env::args().skip(1).collect(),
@@ -158,12 +177,19 @@ mod tests {
     }
 
     #[test]
+    fn a_run_on_this_host_has_no_machine_file() {
+        let info = RunInfo::of_host();
+        assert!(info.machine.is_none() && info.machine_file.is_none() && info.emulator.is_none());
+        assert!(info.kernel.is_some_and(|kernel| !kernel.contains('\n')));
+    }
+
+    #[test]
     fn a_run_in_the_machine_says_what_emulated_it() {
         let machine = ("cxl-2tier", &0);
         let made_by = ("QEMU 1".to_owned(), "6.12".to_owned());
         let info = RunInfo::of_machine(machine, FILE.as_ref(), made_by);
         assert_eq!(info.emulator.as_deref(), Some("QEMU 1"));
         assert_eq!(info.kernel.as_deref(), Some("6.12"));
-        assert!(info.costs.is_none() && info.machine_file == FILE);
+        assert!(info.costs.is_none() && info.machine_file.as_deref() == Some(FILE));
     }
 }

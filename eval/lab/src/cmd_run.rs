@@ -24,7 +24,7 @@ use terrace_machine_spec::Machine;
 pub(crate) struct GuestArgs {
     /// Machine description
     #[arg(long, value_name = "FILE")]
-    machine: PathBuf,
+    pub(crate) machine: PathBuf,
     /// Kernel to boot: a fetched release (6.12, 7.3) or an image [default: 6.12]
     #[arg(long, value_name = "NAME|FILE")]
     kernel: Option<PathBuf>,

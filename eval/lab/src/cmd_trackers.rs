@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use anyhow::ensure;
+use terrace_experiment::RunInfo;
 use terrace_lab::boot;
 use terrace_lab::boot::Sink;
 use terrace_lab::boot::Spec;
@@ -206,10 +207,14 @@ pub(crate) fn main(args: &TrackersArgs) -> anyhow::Result<ExitCode> {
     let outcome = boot::run(&spec, to_both(Arc::clone(&heard)), to_stderr())?;
     let heard = std::mem::take(&mut *heard.lock().unwrap_or_else(PoisonError::into_inner));
     let text = String::from_utf8_lossy(&heard);
-    let rows: Vec<Row> = text
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .collect();
+    let machine_file = &args.guest.machine;
+    let made_by = (boot::emulator()?, outcome.kernel.clone());
+    let made_with = RunInfo {
+        seed: Some(args.what.seed),
+        seconds: Some(args.what.time.as_secs_f64()),
+        ..RunInfo::of_machine((&machine.name, &machine), machine_file, made_by)
+    };
+    let rows = rows(&text, &made_with);
     let good =
         outcome.code == 0 && rows.len() == pairs && rows.iter().all(|row| row.failed.is_none());
     let rows = match &args.with {
@@ -219,6 +224,16 @@ pub(crate) fn main(args: &TrackersArgs) -> anyhow::Result<ExitCode> {
     write(args, &rows)?;
     println!("{}", table::render(&rows));
     Ok(ExitCode::from(u8::from(!good)))
+}
+
+/// What the guest found, with what it was made with.
+fn rows(text: &str, made_with: &RunInfo) -> Vec<Row> {
+    let rows = text.lines().filter_map(|line| {
+        let row: Row = serde_json::from_str(line).ok()?;
+        let run = Some(Box::new(made_with.clone()));
+        Some(Row { run, ..row })
+    });
+    rows.collect()
 }
 
 /// Those of an earlier run that none of these replaces, and these, by workload and tracker.
@@ -269,9 +284,8 @@ fn to_stderr() -> Sink {
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_ran_now_replaces_what_ran_before() {
-        let row = |workload: &str, permille, seen| Row {
+    fn row(workload: &str, permille: u32, seen: usize) -> Row {
+        Row {
             workload: workload.to_owned(),
             source: Source::Pmu,
             permille,
@@ -283,7 +297,25 @@ mod tests {
             seen,
             score: None,
             failed: None,
-        };
+            run: None,
+        }
+    }
+
+    #[test]
+    fn every_row_says_what_it_was_made_with() {
+        let line = serde_json::to_string(&row("zipf", 5, 1)).expect("data");
+        let made_by = ("QEMU 1".to_owned(), "6.12".to_owned());
+        let made_with = RunInfo::of_machine(("m", &0), Path::new("m.toml"), made_by);
+        let rows = rows(&format!("{line}\nno row\n{line}\n"), &made_with);
+        assert_eq!(rows.len(), 2);
+        assert!(
+            rows.iter()
+                .all(|row| row.run.as_deref() == Some(&made_with))
+        );
+    }
+
+    #[test]
+    fn what_ran_now_replaces_what_ran_before() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let before = vec![row("zipf", 5, 1), row("gups", 5, 2)];
         fs::write(file.path(), serde_json::to_string(&before).expect("data")).expect("written");

@@ -139,11 +139,12 @@ pub(crate) fn main(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
     }
     let text = table::markdown(&results, machine.ranking(0)[0]);
     println!("{text}");
-    replace(&args.json, &(serde_json::to_string(&results)? + "\n"))?;
     if left > 0 {
         eprintln!("terrace-lab: {left} runs are left; call it again");
         return Ok(ExitCode::from(1));
     }
+    let json = serde_json::to_string_pretty(&results)? + "\n";
+    replace(&args.json, &json)?;
     if let Some(path) = &args.document {
         replace(path, &table::into_document(&read(path)?, &text)?)?;
     }

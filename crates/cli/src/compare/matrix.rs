@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which runs a matrix has: every combination once, in the order in which it was asked for.
 
+use terrace_experiment::RunInfo;
 use terrace_policy::Mover;
 use terrace_policy::TrackerKind;
 use terrace_sim::Setup;
@@ -15,6 +16,8 @@ use crate::args::SimArgs;
 pub(crate) struct Cell {
     pub(crate) spec: Spec,
     pub(crate) setup: Setup,
+    /// What it is made with.
+    pub(crate) run: RunInfo,
 }
 
 /// All runs, checked; the error is one line for the user.
@@ -62,7 +65,8 @@ fn cell(args: &SimArgs) -> Result<Cell, String> {
         seconds: args.common.seconds,
         seed: args.common.seed,
     };
-    Ok(Cell { spec, setup })
+    let run = RunInfo::of_simulation(&setup, &args.machine);
+    Ok(Cell { spec, setup, run })
 }
 
 /// What all runs have in common.

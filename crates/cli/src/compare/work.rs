@@ -25,7 +25,7 @@ pub(crate) fn run(cells: Vec<Cell>, kept: &Kept, threads: usize) -> anyhow::Resu
     let watch = watch(&progress)?;
     let (specs, jobs): (Vec<_>, Vec<_>) = cells
         .into_iter()
-        .map(|Cell { spec, setup }| {
+        .map(|Cell { spec, setup, .. }| {
             let place = table::label(&spec);
             (spec, Job { setup, place })
         })

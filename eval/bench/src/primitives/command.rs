@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use terrace_core::NodeId;
+use terrace_experiment::RunInfo;
 use terrace_sys::mempolicy;
 
 use super::Options;
@@ -47,6 +48,7 @@ pub fn command(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Optio
     };
     let figures = measure(&options);
     let report = Report {
+        run: RunInfo::of_host(),
         cpus: std::thread::available_parallelism().map_or(1, Into::into),
         nodes: options.nodes.iter().map(|node| node.0).collect(),
         rounds: options.rounds,

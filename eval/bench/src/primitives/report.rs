@@ -10,12 +10,15 @@ use std::fmt::Write as _;
 
 use serde::Deserialize;
 use serde::Serialize;
+use terrace_experiment::RunInfo;
 
 use super::Figure;
 
 /// What `terrace bench primitives --json` prints, and `terrace sim --costs` reads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
+    /// What it was made with.
+    pub run: RunInfo,
     /// Processors that the program may use.
     pub cpus: usize,
     /// Memory nodes, by the kernel's number.

@@ -72,6 +72,7 @@ fn failed(load: &Load, source: Source, permille: u32, why: String) -> Row {
         seen: 0,
         score: None,
         failed: Some(why),
+        run: None,
     }
 }
 

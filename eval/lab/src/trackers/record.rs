@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 use serde::Serialize;
+use terrace_experiment::RunInfo;
 
 use super::score::Score;
 
@@ -102,6 +103,9 @@ pub struct Row {
     pub score: Option<Score>,
     /// Why it could not.
     pub failed: Option<String>,
+    /// What it was made with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<Box<RunInfo>>,
 }
 
 impl Row {

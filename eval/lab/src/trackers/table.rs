@@ -120,6 +120,7 @@ pub(super) mod tests {
                 cold: 0.25,
             }),
             failed: None,
+            run: None,
         }
     }
 

@@ -172,3 +172,138 @@ fn share(of: &SystemResult, simulated: &Figures) -> Share {
         simulated: simulated.fast_access_ratio,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::validate::results::LabRun;
+
+    /// A system: the lab's rounds and the simulator's rate; half of the accesses fast.
+    fn system(name: &str, lab: &[f64], simulated: f64) -> SystemResult {
+        let figures = |ops_per_s| Figures {
+            ops_per_s,
+            fast_access_ratio: 0.5,
+            ..Figures::default()
+        };
+        let run = |rate: &f64| LabRun {
+            figures: figures(*rate),
+            host_pace: None,
+            host_busy_ratio: None,
+        };
+        SystemResult {
+            system: name.parse().expect("a system"),
+            lab: lab.iter().map(run).collect(),
+            nodes: Vec::new(),
+            simulated: figures(simulated),
+            real: figures(1.0),
+        }
+    }
+
+    fn case(systems: Vec<SystemResult>) -> CaseResult {
+        CaseResult {
+            case: "gups:slow".parse().expect("a case"),
+            set_aside: false,
+            fast_bytes: 0,
+            min_free_bytes: 0,
+            systems,
+        }
+    }
+
+    /// None has 100 in both; the other one these.
+    fn two(lab: &[f64], simulated: f64) -> CaseResult {
+        let none = vec![100.0; lab.len()];
+        case(vec![
+            system("none", &none, 100.0),
+            system("nomad", lab, simulated),
+        ])
+    }
+
+    #[test]
+    fn a_ratio_may_be_off_by_five_percent_of_itself_either_way() {
+        for (lab, simulated, agrees) in [
+            (200.0, 209.0, true),
+            (200.0, 211.0, false),
+            (209.0, 200.0, true),
+            (211.0, 200.0, false),
+            (50.0, 52.0, true),
+            (50.0, 53.0, false),
+            // The order is the same, and all the same.
+            (200.0, 300.0, false),
+            (200.0, 120.0, false),
+        ] {
+            let verdict = Verdict::of(&two(&[lab], simulated));
+            assert_eq!(verdict.agrees(), agrees, "{lab} {simulated}");
+        }
+    }
+
+    #[test]
+    fn what_scales_all_rates_alike_is_no_difference() {
+        let mut case = two(&[200.0], 200.0);
+        for of in &mut case.systems {
+            of.simulated.ops_per_s *= 3.0;
+        }
+        assert!(Verdict::of(&case).agrees());
+    }
+
+    #[test]
+    fn shares_may_differ_by_five_points() {
+        for (share, agrees) in [(0.549, true), (0.551, false), (0.449, false)] {
+            let mut case = two(&[200.0], 200.0);
+            case.systems[1].simulated.fast_access_ratio = share;
+            assert_eq!(Verdict::of(&case).agrees(), agrees, "{share}");
+        }
+    }
+
+    #[test]
+    fn the_median_counts_and_the_rounds_excuse_nothing() {
+        let rounds = [150.0, 200.0, 260.0];
+        let verdict = Verdict::of(&two(&rounds, 203.0));
+        assert!(verdict.agrees());
+        assert_eq!(verdict.pairs[0].range, (1.5, 2.6));
+        let verdict = Verdict::of(&two(&rounds, 240.0));
+        assert!(!verdict.agrees(), "within the rounds");
+    }
+
+    #[test]
+    fn the_rounds_of_a_pair_are_set_against_each_other() {
+        // A slow host is slow for both.
+        let case = case(vec![
+            system("none", &[100.0, 50.0], 100.0),
+            system("nomad", &[200.0, 104.0], 200.0),
+        ]);
+        let pair = Verdict::of(&case).pairs[0];
+        assert_eq!(pair.systems.0.name(), "nomad");
+        assert_eq!(pair.range, (2.0, 2.08));
+    }
+
+    fn caught(case: &CaseResult) -> Vec<bool> {
+        nulls(case).iter().map(|null| null.caught).collect()
+    }
+
+    #[test]
+    fn two_systems_exchanged_are_refused() {
+        assert_eq!(caught(&two(&[200.0], 200.0)), [true]);
+        assert_eq!(caught(&two(&[108.0], 108.0)), [true]);
+        // Off as it is, and worse the other way round.
+        assert_eq!(caught(&two(&[200.0], 130.0)), [true]);
+    }
+
+    #[test]
+    fn a_simulator_that_fits_better_exchanged_is_not() {
+        assert_eq!(caught(&two(&[108.0], 97.0)), [false]);
+        // Their shares of fast accesses give it away.
+        let mut case = two(&[108.0], 97.0);
+        for of in &mut case.systems[1..] {
+            of.simulated.fast_access_ratio = 0.8;
+            of.lab[0].figures.fast_access_ratio = 0.8;
+        }
+        assert_eq!(caught(&case), [true]);
+    }
+
+    #[test]
+    fn systems_that_the_lab_does_not_tell_apart_are_not_asked_for() {
+        assert_eq!(caught(&two(&[104.0], 104.0)), [false; 0]);
+        assert_eq!(caught(&two(&[96.0], 96.0)), [false; 0]);
+        assert_eq!(caught(&two(&[94.0], 94.0)), [true]);
+    }
+}

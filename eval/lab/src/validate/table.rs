@@ -176,3 +176,125 @@ pub fn into_document(document: &str, results: &str) -> anyhow::Result<String> {
         .with_context(|| format!("The document has no line {MARKER}"))?;
     Ok(format!("{above}{MARKER}\n\n{results}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use terrace_experiment::RunInfo;
+
+    use super::*;
+    use crate::job::GuestNode;
+    use crate::validate::cells::Settings;
+    use crate::validate::results::LabRun;
+
+    fn system(name: &str, lab: &[f64], simulated: f64) -> SystemResult {
+        let figures = |ops_per_s| Figures {
+            ops_per_s,
+            fast_access_ratio: 0.5,
+            promoted_pages: 7,
+            ..Figures::default()
+        };
+        let run = |rate: &f64| LabRun {
+            figures: figures(*rate),
+            host_pace: None,
+            host_busy_ratio: None,
+        };
+        let node = GuestNode {
+            id: 0,
+            total_kib: 256_000,
+            free_kib: 110 << 10,
+            tier: String::new(),
+        };
+        SystemResult {
+            system: name.parse().expect("a system"),
+            lab: lab.iter().map(run).collect(),
+            nodes: vec![node],
+            simulated: figures(simulated),
+            real: figures(3000.0),
+        }
+    }
+
+    fn results(simulated: f64) -> Results {
+        let made_by = ("QEMU 1".to_owned(), "6.12".to_owned());
+        let systems = vec![
+            system("none", &[1000.0, 1000.0], 1000.0),
+            system("nomad", &[1900.0, 2100.0], simulated),
+        ];
+        Results {
+            run: RunInfo::of_machine(("m", &0), "m.toml".as_ref(), made_by),
+            simulator: String::new(),
+            settings: Settings {
+                machine: String::new(),
+                machine_hash: String::new(),
+                kernel: String::new(),
+                programs: String::new(),
+                threads: 2,
+                sized_for: 0,
+                seconds: 10,
+                seed: 1,
+            },
+            cases: vec![CaseResult {
+                case: "gups:full".parse().expect("a case"),
+                set_aside: true,
+                fast_bytes: 250 << 20,
+                min_free_bytes: 0,
+                systems,
+            }],
+        }
+    }
+
+    #[test]
+    fn a_row_for_each_system_and_a_line_for_each_case() {
+        let text = markdown(&results(2060.0), 0);
+        for wanted in [
+            "| gups:full, set aside, 250 MiB, 110 free | none | 1,000 (1,000 to 1,000), 1.00 | 50.0 % | 7 |",
+            "|  | nomad | 2,000 (1,900 to 2,100), 2.00 | 50.0 % | 7 | 2,060, 2.06 | +3 % | 50.0 % | 7 | 1.00 |",
+            "agrees: 1 of 1 ratios within 5 %, 2 of 2 shares within 5 points\n",
+            "Null: of 1 simulators with two systems exchanged that the lab tells apart, the judge refuses 1.",
+        ] {
+            assert!(text.contains(wanted), "{wanted}\n{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_off_is_named_with_its_figures() {
+        let mut results = results(1500.0);
+        results.cases[0].systems[1].simulated.fast_access_ratio = 0.4;
+        let text = verdict(&results.cases[0]);
+        assert_eq!(
+            text,
+            "gups:full, set aside, 250 MiB: DOES NOT AGREE: 0 of 1 ratios within 5 %, 1 of 2 shares within 5 points; \
+             off: nomad/none 2.00 (1.90 to 2.10), simulated 1.50, 33 %; fast accesses of nomad 50.0 %, simulated 40.0 %"
+        );
+    }
+
+    #[test]
+    fn a_null_that_passes_is_named() {
+        let mut results = results(980.0);
+        for run in &mut results.cases[0].systems[1].lab {
+            run.figures.ops_per_s = 1060.0;
+        }
+        assert!(!results.nulls_are_caught());
+        let text = null(&results);
+        assert!(
+            text.ends_with("refuses 0; NOT nomad/none of gups:full."),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_judge_that_was_asked_nothing_has_not_passed() {
+        let mut results = results(1000.0);
+        for run in &mut results.cases[0].systems[1].lab {
+            run.figures.ops_per_s = 1000.0;
+        }
+        assert!(results.agree() && !results.nulls_are_caught());
+    }
+
+    #[test]
+    fn what_is_above_the_marker_stays() {
+        let old = format!("# Title\n{MARKER}\nold\n");
+        let new = into_document(&old, "new\n").unwrap();
+        assert_eq!(new, format!("# Title\n{MARKER}\n\nnew\n"));
+        assert!(into_document("# Title\n", "new").is_err());
+    }
+}

@@ -112,6 +112,8 @@ pub struct Null {
     pub systems: (System, System),
     /// Whether the judge refuses that simulator, by what it says of these two.
     pub caught: bool,
+    /// Whether it takes the simulator as it is, by what it says of them.
+    pub agrees: bool,
 }
 
 /// All exchanges that the judge must refuse: of systems that the lab tells apart.
@@ -120,15 +122,20 @@ pub fn nulls(case: &CaseResult) -> Vec<Null> {
     let mut nulls = Vec::new();
     for (at, a) in case.systems.iter().enumerate() {
         for b in &case.systems[at + 1..] {
-            let swapped = pair(a, b, (&b.simulated, &a.simulated));
-            if apart(swapped.lab, 1.0) <= RATIO {
-                continue;
+            let agree = |simulated: (&Figures, &Figures)| {
+                pair(a, b, simulated).agrees()
+                    && share(a, simulated.0).agrees()
+                    && share(b, simulated.1).agrees()
+            };
+            let (as_is, exchanged) = ((&a.simulated, &b.simulated), (&b.simulated, &a.simulated));
+            let Pair { systems, lab, .. } = pair(a, b, as_is);
+            if apart(lab, 1.0) > RATIO {
+                nulls.push(Null {
+                    systems,
+                    caught: !agree(exchanged),
+                    agrees: agree(as_is),
+                });
             }
-            let shares = [share(a, &b.simulated), share(b, &a.simulated)];
-            nulls.push(Null {
-                systems: swapped.systems,
-                caught: !swapped.agrees() || shares.iter().any(|share| !share.agrees()),
-            });
         }
     }
     nulls

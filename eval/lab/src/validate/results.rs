@@ -2,6 +2,8 @@
 //! What a validation came to, in the compact form that is kept in the repository: the table is made of it, and the
 //! simulator can be held against its figures again without the lab. Pure.
 
+use std::time::Duration;
+
 use anyhow::Context;
 use serde::Deserialize;
 use serde::Serialize;
@@ -72,6 +74,8 @@ pub struct Figures {
     pub demoted_pages: u64,
     /// Hint faults; absent where nobody counted them.
     pub hint_faults: Option<u64>,
+    /// Processor time of Terrace's supervisor and agent over the whole run, s; absent where it is not Terrace.
+    pub own_s: Option<f64>,
 }
 
 /// A round in the lab.
@@ -100,14 +104,15 @@ impl LabRun {
                 record.system.name()
             )
         };
-        let status = record.terrace.as_ref();
+        let stats = record.terrace.as_ref().map(|status| &status.stats);
         Ok(Self {
             figures: Figures {
                 ops_per_s: record.ops_per_s.with_context(what)?,
                 fast_access_ratio: record.fast_access_ratio.with_context(what)?,
                 promoted_pages: record.moves.promoted_pages,
                 demoted_pages: record.moves.demoted_pages,
-                hint_faults: status.map(|status| status.stats.hint_faults),
+                hint_faults: stats.map(|stats| stats.hint_faults),
+                own_s: stats.map(|stats| Duration::from_nanos(stats.terrace_cpu_ns).as_secs_f64()),
             },
             host_pace: record.host_pace,
             host_busy_ratio: record.host_busy_ratio,
@@ -126,6 +131,17 @@ impl SystemResult {
     #[must_use]
     pub fn share(&self) -> f64 {
         median(self.lab.iter().map(|run| run.figures.fast_access_ratio))
+    }
+
+    /// Likewise, the processor time of Terrace's own; absent where it is not Terrace.
+    #[must_use]
+    pub fn own_s(&self) -> Option<f64> {
+        let own: Vec<f64> = self
+            .lab
+            .iter()
+            .filter_map(|run| run.figures.own_s)
+            .collect();
+        (!own.is_empty()).then(|| median(own))
     }
 
     /// The slowest and the fastest round's rate.

@@ -3,6 +3,8 @@
 
 use anyhow::Context;
 use terrace_machine_spec::Machine;
+use terrace_policy::Preset;
+use terrace_policy::UNMANAGED;
 use terrace_sim::Costs;
 use terrace_sim::Setup;
 
@@ -86,11 +88,14 @@ pub fn run(setup: &Setup) -> anyhow::Result<Figures> {
             .metric(name)
             .with_context(|| format!("The simulator gave no {name}"))
     };
+    let in_user_space = Preset::of(&setup.system).is_some_and(Preset::in_user_space);
+    let in_user_space = in_user_space && setup.system != UNMANAGED.name;
     Ok(Figures {
         ops_per_s: metric("ops_per_s")?,
         fast_access_ratio: metric("fast_access_ratio")?,
         promoted_pages: outcome.stats.promoted_pages,
         demoted_pages: outcome.stats.demoted_pages,
         hint_faults: Some(outcome.stats.hint_faults),
+        own_s: in_user_space.then_some((outcome.supervisor_ns + outcome.worker_ns) / 1e9),
     })
 }

@@ -14,18 +14,22 @@ use super::results::CaseResult;
 use super::results::Figures;
 use super::results::Results;
 use super::results::SystemResult;
+use crate::compare::analysis::median;
 use crate::compare::record::System;
 
+/// Pairs that a case's line names; the kept results have all.
+const NAMED: usize = 5;
 /// Below this line the document is written anew.
 pub const MARKER: &str = "<!-- results: everything below is written by make validate -->";
 
-/// All cases as a table, a line on each, and what the null came to.
+/// All cases as a table, a line on each, all together, and what the null came to.
 #[must_use]
 pub fn markdown(results: &Results, fast_node: usize) -> String {
     let mut text = String::from(
         "| workload, fast tier | system | lab: ops/s (rounds), × none | fast | promoted | \
-         simulated: ops/s, × none | off | fast | promoted | real costs: × none | fast |\n\
-         |---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+         simulated: ops/s, × none | off | fast | promoted | Terrace's own time, lab, simulated | \
+         real costs: × none | fast |\n\
+         |---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
     );
     for case in &results.cases {
         for (at, of) in case.systems.iter().enumerate() {
@@ -42,7 +46,7 @@ pub fn markdown(results: &Results, fast_node: usize) -> String {
     for case in &results.cases {
         let _ = writeln!(text, "- {}", verdict(case));
     }
-    let _ = writeln!(text, "\n{}", null(results));
+    let _ = writeln!(text, "\n{}\n\n{}", summary(results), null(results));
     text
 }
 
@@ -63,10 +67,14 @@ fn row(text: &mut String, name: &str, of: &SystemResult, case: &CaseResult) {
         _ => format!(" ({} to {})", thousands(low), thousands(high)),
     };
     let promoted = of.lab.iter().map(|run| run.figures.promoted_pages).max();
+    let own = of.own_s().zip(of.simulated.own_s);
+    let own = own.map_or_else(String::new, |(lab, simulated)| {
+        format!("{lab:.1} s, {simulated:.1} s")
+    });
     let share = |figures: &Figures| format!("{:.1} %", figures.fast_access_ratio * 100.0);
     let _ = writeln!(
         text,
-        "| {name} | {} | {}{rounds}, {lab:.2} | {:.1} % | {} | {}, {simulated:.2} | {:+.0} % | {} | {} | {:.2} | {} |",
+        "| {name} | {} | {}{rounds}, {lab:.2} | {:.1} % | {} | {}, {simulated:.2} | {:+.0} % | {} | {} | {own} | {:.2} | {} |",
         of.system.name(),
         thousands(of.rate()),
         of.share() * 100.0,
@@ -103,13 +111,12 @@ pub fn verdict(case: &CaseResult) -> String {
     );
     let mut pairs: Vec<&Pair> = verdict.pairs.iter().filter(|pair| !pair.agrees()).collect();
     pairs.sort_by(|a, b| b.error().total_cmp(&a.error()));
-    for (at, pair) in pairs.into_iter().enumerate() {
-        let _ = write!(
-            line,
-            "{} {}",
-            if at == 0 { "; off:" } else { "," },
-            off(pair)
-        );
+    for (at, pair) in pairs.iter().take(NAMED).enumerate() {
+        let before = if at == 0 { "; off:" } else { "," };
+        let _ = write!(line, "{before} {}", off(pair));
+    }
+    if pairs.len() > NAMED {
+        let _ = write!(line, ", and {} more", pairs.len() - NAMED);
     }
     for share in shares.filter(|share| !share.agrees()) {
         let _ = write!(line, "; {}", far(share));
@@ -143,6 +150,44 @@ fn far(share: &Share) -> String {
     )
 }
 
+/// All cases together, in a paragraph: also what the lab's own rounds are worth.
+#[must_use]
+pub fn summary(results: &Results) -> String {
+    let verdicts: Vec<Verdict> = results.cases.iter().map(Verdict::of).collect();
+    let pairs: Vec<&Pair> = verdicts.iter().flat_map(|verdict| &verdict.pairs).collect();
+    let shares: Vec<&Share> = verdicts.iter().flat_map(|v| &v.shares).collect();
+    let told = pairs.iter().filter(|pair| pair.lab > 1.0 + judge::RATIO);
+    let told: Vec<_> = told.collect();
+    let systems = results.cases.iter().flat_map(|case| &case.systems);
+    let rounds = systems.filter(|of| of.lab.len() > 1).map(|of| {
+        let (low, high) = of.range();
+        high / low - 1.0
+    });
+    let rounds: Vec<f64> = rounds.collect();
+    let mut text = format!(
+        "In all: {} of {} ratios within {:.0} %, off by {:.0} % in the median; {} of {} pairs that the lab tells \
+         apart by more are in its order; {} of {} shares within {:.0} points.",
+        pairs.iter().filter(|pair| pair.agrees()).count(),
+        pairs.len(),
+        judge::RATIO * 100.0,
+        median(pairs.iter().map(|pair| pair.error())) * 100.0,
+        told.iter().filter(|pair| pair.simulated > 1.0).count(),
+        told.len(),
+        shares.iter().filter(|share| share.agrees()).count(),
+        shares.len(),
+        judge::POINTS * 100.0,
+    );
+    if let Some(most) = rounds.iter().copied().reduce(f64::max) {
+        let _ = write!(
+            text,
+            " The lab's own rounds of one system are apart by {:.0} % in the median and {:.0} % at most.",
+            median(rounds) * 100.0,
+            most * 100.0
+        );
+    }
+    text
+}
+
 /// What the null came to, in a line.
 #[must_use]
 pub fn null(results: &Results) -> String {
@@ -153,8 +198,10 @@ pub fn null(results: &Results) -> String {
     let nulls: Vec<_> = nulls.collect();
     let caught = nulls.iter().filter(|(_, null)| null.caught).count();
     let mut line = format!(
-        "Null: of {} simulators with two systems exchanged that the lab tells apart, the judge refuses {caught}",
-        nulls.len()
+        "Null: of {} simulators with two systems exchanged that the lab tells apart, the judge refuses {caught}, and {} \
+         as they are",
+        nulls.len(),
+        nulls.iter().filter(|(_, null)| !null.agrees).count(),
     );
     let passed = nulls.iter().filter(|(_, null)| !null.caught);
     for (at, (case, null)) in passed.enumerate() {
@@ -215,10 +262,14 @@ mod tests {
 
     fn results(simulated: f64) -> Results {
         let made_by = ("QEMU 1".to_owned(), "6.12".to_owned());
-        let systems = vec![
+        let mut systems = vec![
             system("none", &[1000.0, 1000.0], 1000.0),
             system("nomad", &[1900.0, 2100.0], simulated),
         ];
+        for run in &mut systems[1].lab {
+            run.figures.own_s = Some(9.9);
+        }
+        systems[1].simulated.own_s = Some(0.5);
         Results {
             run: RunInfo::of_machine(("m", &0), "m.toml".as_ref(), made_by),
             simulator: String::new(),
@@ -247,9 +298,12 @@ mod tests {
         let text = markdown(&results(2060.0), 0);
         for wanted in [
             "| gups:full, set aside, 250 MiB, 110 free | none | 1,000 (1,000 to 1,000), 1.00 | 50.0 % | 7 |",
-            "|  | nomad | 2,000 (1,900 to 2,100), 2.00 | 50.0 % | 7 | 2,060, 2.06 | +3 % | 50.0 % | 7 | 1.00 |",
+            "|  | nomad | 2,000 (1,900 to 2,100), 2.00 | 50.0 % | 7 | 2,060, 2.06 | +3 % | 50.0 % | 7 | 9.9 s, 0.5 s | 1.00 |",
             "agrees: 1 of 1 ratios within 5 %, 2 of 2 shares within 5 points\n",
-            "Null: of 1 simulators with two systems exchanged that the lab tells apart, the judge refuses 1.",
+            "In all: 1 of 1 ratios within 5 %, off by 3 % in the median; 1 of 1 pairs that the lab tells apart by more \
+             are in its order; 2 of 2 shares within 5 points. The lab's own rounds of one system are apart by 5 % in \
+             the median and 11 % at most.\n\n",
+            "Null: of 1 simulators with two systems exchanged that the lab tells apart, the judge refuses 1, and 0 as they are.",
         ] {
             assert!(text.contains(wanted), "{wanted}\n{text}");
         }
@@ -276,7 +330,7 @@ mod tests {
         assert!(!results.nulls_are_caught());
         let text = null(&results);
         assert!(
-            text.ends_with("refuses 0; NOT nomad/none of gups:full."),
+            text.ends_with("refuses 0, and 1 as they are; NOT nomad/none of gups:full."),
             "{text}"
         );
     }

@@ -19,6 +19,7 @@ use terrace_lab::compare::case;
 use terrace_lab::compare::case::Case;
 use terrace_lab::compare::case::Start;
 use terrace_lab::compare::matrix::replace;
+use terrace_lab::compare::record::DEFAULT_SYSTEMS;
 use terrace_lab::compare::record::RunRecord;
 use terrace_lab::compare::record::System;
 use terrace_lab::kernel::Kernel;
@@ -70,7 +71,7 @@ pub(crate) struct ValidateArgs {
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "none,kernel,nomad,hemem,adaptive,oracle"
+        default_value = DEFAULT_SYSTEMS.as_str()
     )]
     systems: Vec<System>,
     /// Free fast memory that the workloads are sized for, whatever the fast node's size

@@ -87,7 +87,10 @@ pub(super) fn run(
         Err(error) => RunRecord::failed(name, system, format!("{error:#}")),
     };
     record.threads = plan.threads;
-    record.run = made_with(plan, system, &record.kernel);
+    record.run = boot::emulator().ok().map(|emulator| {
+        let made_by = (emulator, record.kernel.clone());
+        Box::new(made_with(plan, system, made_by))
+    });
     record.moved_at = record
         .fast_free_bytes
         .and_then(|bytes| moves_at(&case.workload, bytes));
@@ -232,9 +235,8 @@ fn job(
     })
 }
 
-/// What a run was made with; absent where the emulator does not say what it is.
-fn made_with(plan: &Plan<'_>, system: System, kernel: &str) -> Option<Box<RunInfo>> {
-    let made_by = (boot::emulator().ok()?, kernel.to_owned());
+/// What a run was made with, by which emulator and kernel.
+fn made_with(plan: &Plan<'_>, system: System, made_by: (String, String)) -> RunInfo {
     let machine = (plan.machine.name.as_str(), plan.machine);
     let info = RunInfo::of_machine(machine, plan.machine_file, made_by);
     let options = terrace_options(plan, system);
@@ -243,11 +245,11 @@ fn made_with(plan: &Plan<'_>, system: System, kernel: &str) -> Option<Box<RunInf
         .filter_map(|option| option.strip_prefix("--param=")?.split_once('='))
         .map(|(name, value)| (name.to_owned(), value.into()))
         .collect();
-    Some(Box::new(RunInfo {
+    RunInfo {
         seed: Some(plan.seed),
         seconds: Some(plan.time.as_secs_f64()),
         ..info.with_parameters(system.name(), given)
-    }))
+    }
 }
 
 /// What `terrace run` is told besides the preset's name.
@@ -298,6 +300,8 @@ pub(crate) fn dilated(preset: &Preset, machine: &Machine) -> Vec<(&'static str, 
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
     use crate::series::Series;
 
@@ -329,6 +333,48 @@ mod tests {
             ]
         );
         assert_eq!(told("adaptive"), [""; 0]);
+    }
+
+    #[test]
+    fn a_run_says_with_which_parameters() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines/cxl-2tier.toml");
+        let machine = Machine::load(&path).expect("a machine");
+        let kernel = crate::kernel::Kernel {
+            image: PathBuf::new(),
+            modules: PathBuf::new(),
+        };
+        let plan = Plan {
+            machine: &machine,
+            machine_file: &path,
+            kernel: &kernel,
+            program: PathBuf::new(),
+            tools: PathBuf::new(),
+            python_path: PathBuf::new(),
+            cases: vec!["gups:full".parse().expect("a case")],
+            threads: 2,
+            systems: Vec::new(),
+            time: Duration::from_secs(9),
+            rounds: 1,
+            within: None,
+            seed: 7,
+            fast_free: None,
+            terrace_options: vec!["--param=hot_read_threshold=5".to_owned()],
+            json: None,
+            html: None,
+        };
+        let of = |system| made_with(&plan, system, ("QEMU 1".to_owned(), "6.12".to_owned()));
+        let info = of(System::Preset("hemem"));
+        assert_eq!((info.seed, info.seconds), (Some(7), Some(9.0)));
+        assert_eq!(info.parameters["policy_interval"], "200000000", "dilated");
+        assert_eq!(info.parameters["hot_read_threshold"], "5", "as given");
+        assert!(info.parameters.contains_key("cooling_threshold"), "default");
+        let job = job(&plan, &plan.cases[0], System::None, None).expect("a job");
+        for wanted in ["--case=gups:full", "--threads=2"] {
+            assert!(
+                job.command.iter().any(|option| option == wanted),
+                "{wanted}"
+            );
+        }
     }
 
     #[test]

@@ -103,12 +103,6 @@ fn bench(setting: &Setting, steering: &Steering) -> anyhow::Result<()> {
     };
     say(&GuestLine::Sized(fast_free));
     let program = setting.tools.join("terrace-bench");
-    let place = match setting.system {
-        System::Oracle => "oracle",
-        System::None | System::Kernel | System::Damon(_) | System::Preset(_) => {
-            setting.case.start.map_or("default", Start::place)
-        }
-    };
     let mut child = steering
         .command(&program)
         .arg(&setting.case.workload)
@@ -117,7 +111,7 @@ fn bench(setting: &Setting, steering: &Steering) -> anyhow::Result<()> {
             fast_free,
             setting.threads,
         ))
-        .args(["--hold", "--place", place])
+        .args(["--hold", "--place", place(setting.system, &setting.case)])
         .arg(format!("--fast-free={fast_free}"))
         .arg(format!("--seconds={}s", setting.time.as_secs()))
         .arg(format!("--fast-node={}", setting.fast_node))
@@ -157,6 +151,16 @@ fn bench(setting: &Setting, steering: &Steering) -> anyhow::Result<()> {
         Some(_) => ensure!(status.success(), "The workload ended with {status}"),
     }
     Ok(())
+}
+
+/// Where the workload puts its pages: the oracle's where they are best, from any start.
+fn place(system: System, case: &Case) -> &'static str {
+    match system {
+        System::Oracle => "oracle",
+        System::None | System::Kernel | System::Damon(_) | System::Preset(_) => {
+            case.start.map_or("default", Start::place)
+        }
+    }
 }
 
 fn what_is_wrong(check: &Check) -> String {
@@ -214,6 +218,21 @@ mod tests {
             text.contains("0x7f00") && text.contains("5 updates"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn every_system_but_the_oracle_starts_where_it_was_asked_to() {
+        for (case, wanted) in [
+            ("gups", "default"),
+            ("gups:slow", "slow"),
+            ("gups:full", "fast"),
+        ] {
+            let case = case.parse().unwrap();
+            for system in [System::None, System::Kernel, System::Preset("nomad")] {
+                assert_eq!(place(system, &case), wanted);
+            }
+            assert_eq!(place(System::Oracle, &case), "oracle");
+        }
     }
 
     #[test]

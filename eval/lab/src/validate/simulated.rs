@@ -99,3 +99,74 @@ pub fn run(setup: &Setup) -> anyhow::Result<Figures> {
         own_s: in_user_space.then_some((outcome.supervisor_ns + outcome.worker_ns) / 1e9),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::job::GuestNode;
+
+    fn of(case: &str, system: &str) -> Setup {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines/cxl-2tier.toml");
+        let machine = Machine::load(&path).unwrap();
+        let settings = Settings {
+            machine: machine.name.clone(),
+            machine_hash: String::new(),
+            kernel: String::new(),
+            programs: String::new(),
+            threads: 2,
+            sized_for: 64 << 20,
+            seconds: 10,
+            seed: 3,
+        };
+        let node = GuestNode {
+            id: 0,
+            total_kib: 1000,
+            free_kib: 400,
+            tier: String::new(),
+        };
+        let of = SystemResult {
+            system: system.parse().unwrap(),
+            lab: Vec::new(),
+            nodes: vec![node],
+            simulated: Figures::default(),
+            real: Figures::default(),
+        };
+        let result = CaseResult {
+            case: case.parse().unwrap(),
+            set_aside: false,
+            fast_bytes: 100 << 20,
+            min_free_bytes: 5 << 20,
+            systems: Vec::new(),
+        };
+        setup(&machine, &settings, &result, &of, Costs::lab()).unwrap()
+    }
+
+    #[test]
+    fn the_simulator_gets_the_lab_s_threads_start_and_memory() {
+        let setup = of("gups:full", "kernel");
+        let program = &setup.workload.programs[0];
+        assert_eq!(program.threads, 2);
+        assert_eq!(program.start, terrace_workload::Start::FirstTouch);
+        assert_eq!(setup.system, MODEL_OF_KERNEL.name);
+        assert_eq!(
+            (setup.free[&0], setup.reserved[&0]),
+            (1000 << 10, 600 << 10)
+        );
+        assert_eq!(setup.machine.nodes[0].lab_bytes, Some(100 << 20));
+        let setup = of("pmbench:slow", "none");
+        assert_eq!(
+            setup.workload.programs[0].start,
+            terrace_workload::Start::Slow
+        );
+    }
+
+    #[test]
+    fn a_preset_has_the_parameters_that_the_lab_gives_it() {
+        let setup = of("gups:slow", "hemem");
+        assert_eq!(setup.params["sample_period"].as_integer(), Some(397));
+        assert_eq!(setup.params["policy_interval"].as_str(), Some("200000000"));
+        assert!(of("gups:slow", "nomad").params.is_empty());
+    }
+}

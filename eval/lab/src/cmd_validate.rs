@@ -165,7 +165,7 @@ fn from_lab(args: &ValidateArgs, machine: &Machine) -> anyhow::Result<(Results, 
     let settings = Settings {
         machine: machine.name.clone(),
         machine_hash: hash_of(machine),
-        kernel: kernel.image.display().to_string(),
+        kernel: cells::kernel_hash(&kernel)?,
         programs: cells::programs_hash(&tools)?,
         threads: args.threads.unwrap_or_else(|| case::processors(machine)),
         sized_for: args.sized_for,

@@ -46,6 +46,7 @@ fn what_is_kept_is_compact_and_says_what_it_was_made_with() {
     assert!(run.emulator.is_some() && run.kernel.is_some() && run.costs.is_some());
     assert!(results.cases.iter().any(|case| case.set_aside));
     assert!(results.cases.iter().any(|case| !case.set_aside));
+    assert!(!text.contains(": \"/"), "a path of somebody's");
     assert!(results.settings.threads > 1, "no processor is left over");
 }
 

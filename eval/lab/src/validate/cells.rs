@@ -49,7 +49,7 @@ pub struct Settings {
     pub machine: String,
     /// A hash of what its file says.
     pub machine_hash: String,
-    /// The kernel's image.
+    /// The kernel's image, by name and a hash of its bytes ([`kernel_hash`]).
     pub kernel: String,
     /// A hash of the programs that run in the guest ([`programs_hash`]).
     pub programs: String,
@@ -108,6 +108,18 @@ pub fn programs_hash(tools: &Path) -> anyhow::Result<String> {
         bytes.extend_from_slice(&program);
     }
     Ok(hash_of_bytes(&bytes))
+}
+
+/// The name of a kernel's image and a hash of its bytes.
+///
+/// # Errors
+///
+/// Where it cannot be read.
+pub fn kernel_hash(kernel: &Kernel) -> anyhow::Result<String> {
+    let image = &kernel.image;
+    let bytes = std::fs::read(image).with_context(|| format!("Cannot read {}", image.display()))?;
+    let name = image.file_name().unwrap_or_default().to_string_lossy();
+    Ok(format!("{name} {}", hash_of_bytes(&bytes)))
 }
 
 /// All cells, by case and size.
@@ -281,6 +293,7 @@ mod tests {
         for change in [
             |settings: &mut Settings| settings.seconds = 20,
             |settings: &mut Settings| settings.threads = 1,
+            |settings: &mut Settings| settings.kernel = "another kernel".to_owned(),
             |settings: &mut Settings| settings.programs = "another build".to_owned(),
             |settings: &mut Settings| settings.machine_hash = "another file".to_owned(),
         ] {

@@ -156,3 +156,36 @@ pub(crate) fn scenario(args: ScenarioArgs) -> ExitCode {
     });
     ExitCode::from(u8::from(!good))
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct One {
+        #[command(flatten)]
+        args: CompareArgs,
+    }
+
+    fn names(options: &[&str]) -> Result<Vec<String>, String> {
+        let all = ["compare", "--machine", "m"].iter().chain(options);
+        let one = One::try_parse_from(all).map_err(|error| error.to_string())?;
+        let all = cases(&one.args.workloads, &one.args.start);
+        Ok(all.iter().map(Case::to_string).collect())
+    }
+
+    #[test]
+    fn starts_come_from_the_option_or_the_workload() {
+        let of = |start: &str| names(&["--workloads", "gups,redis:full", "--start", start]);
+        assert_eq!(of("slow").unwrap(), ["gups:slow", "redis:full"]);
+        let both = ["gups:slow", "gups:full", "redis:full"];
+        assert_eq!(of("slow,full").unwrap(), both);
+        let error = of("empty").unwrap_err();
+        assert!(error.contains("slow, full"), "{error}");
+        assert_eq!(names(&["--workloads", "gups"]).unwrap(), ["gups"]);
+        let error = names(&["--workloads", "gups:empty"]).unwrap_err();
+        assert!(error.contains("no start 'empty'"), "{error}");
+    }
+}

@@ -134,6 +134,9 @@ pub struct ChunkReading<'a> {
     pub since: Nanos,
     /// From the clearing to this reading.
     pub until: Nanos,
+    /// The process's processor time since the clearing, at the reading before and at this one; all threads'. Absent
+    /// where nobody knows.
+    pub ran: Option<(Nanos, Nanos)>,
     /// Whether the next reading of this chunk belongs to another pass.
     pub last: bool,
     /// Whether a single huge page maps the chunk: then bit 0 of each set stands for all of it.

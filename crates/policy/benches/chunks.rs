@@ -87,6 +87,7 @@ fn pass(engine: &mut Engine, begin: Nanos, patterns: &[(PageBits, PageBits)]) {
             let reading = ChunkReading {
                 pid: Pid(1),
                 start: Addr(chunk * CHUNK_BYTES),
+                ran: None,
                 since: if last { rung } else { Nanos::ZERO },
                 until: if last { PASS } else { rung },
                 last,

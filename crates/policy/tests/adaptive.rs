@@ -116,6 +116,69 @@ fn moves_at_rest(idle: impl Fn(usize, &mut Dice, f64) -> f64) -> u64 {
     (machine.moves - before) / 20
 }
 
+/// When a program is stopped: in turns with when it runs, both for random times of that mean, s.
+#[derive(Clone)]
+struct Stops(Vec<(f64, f64)>);
+
+impl Stops {
+    fn new(seed: u64, (from, until): (f64, f64), (runs, stands): (f64, f64)) -> Self {
+        let (mut dice, mut at, mut stops) = (Dice(seed), from, Vec::new());
+        while at < until {
+            let again = at + stands * dice.exponential();
+            stops.push((at, again));
+            at = again + runs * dice.exponential();
+        }
+        Self(stops)
+    }
+
+    /// How long it takes from then until it has run for so long.
+    fn takes(&self, now: f64, ran: f64) -> f64 {
+        let (mut at, mut left) = (now, ran);
+        for &(stops, again) in self.0.iter().filter(|(_, again)| *again > now) {
+            if at + left < stops {
+                break;
+            }
+            left -= (stops - at).max(0.0);
+            at = again;
+        }
+        at + left - now
+    }
+
+    /// What it runs in so long from then on.
+    fn runs(&self, now: f64, time: f64) -> f64 {
+        let overlap =
+            |&(stops, again): &(f64, f64)| (again.min(now + time) - stops.max(now)).max(0.0);
+        (time - self.0.iter().map(overlap).sum::<f64>()).max(0.0)
+    }
+}
+
+/// A program that has no processor for a time is as it was.
+#[test]
+fn who_is_stopped_keeps_its_pages() {
+    let from = PAGES / 2;
+    let (mut passes, mut lost) = (0, 0);
+    for means in [(0.25, 1.0), (3.0, 3.0), (0.1, 0.4)] {
+        for seed in 1..3 {
+            let mut machine = Machine::new(PAGES, QUARTER);
+            let stops = Stops::new(seed, (13.0, 40.0), means);
+            let page = hot(from);
+            let same = stops.clone();
+            machine.runs = Box::new(move |now, time| same.runs(now, time));
+            while machine.seconds() < 45 {
+                machine.pass(|index, dice, now| stops.takes(now, page(index, dice, now)));
+                if machine.seconds() > 5 {
+                    passes += 1;
+                    lost += u64::from(fast_of(&machine, from) < EIGHTH * 9 / 10);
+                }
+            }
+        }
+    }
+    assert!(
+        lost * 20 < passes,
+        "its hot pages were not fast after {lost} of {passes} passes"
+    );
+}
+
 #[test]
 fn uniform_access_moves_next_to_nothing() {
     let moves = moves_at_rest(|_, dice, _| dice.exponential() / 30.0);
@@ -285,6 +348,7 @@ impl Watch {
                 Nanos(until.0 / 2)
             },
             until,
+            ran: None,
             last: rung >= 6,
             huge,
             present,

@@ -249,6 +249,7 @@ fn metadata_takes_at_most_four_bytes_a_page() {
             start: terrace_core::Addr(chunk << 21),
             since: Nanos::ZERO,
             until: Nanos::from_secs(1),
+            ran: None,
             last: true,
             huge: false,
             present: PageBits::ALL,

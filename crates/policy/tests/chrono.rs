@@ -204,6 +204,7 @@ fn any_reading(policy: &mut Chrono, now: Nanos, (a, b): (u8, u8), last: bool) {
         start: page.addr.align_down(PageSize::Huge2M),
         since: Nanos::ZERO,
         until: Nanos::from_millis(u64::from(a % 16)),
+        ran: None,
         last,
         huge,
         present: bits,

@@ -160,6 +160,7 @@ impl World {
             start: Addr(chunk as u64 * CHUNK_BYTES),
             since,
             until,
+            ran: None,
             last,
             huge: false,
             present: PageBits::ALL,

@@ -202,6 +202,7 @@ impl World {
             start: Addr(BASE + u64::from(number) * (CHUNK_PAGES as u64) * 4096),
             since: before.unwrap_or(Nanos::ZERO),
             until: reader.rungs[reader.done],
+            ran: None,
             last,
             huge,
             present: got.present,

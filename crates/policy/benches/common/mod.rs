@@ -173,6 +173,7 @@ impl Bench {
                 start: Addr(chunk * CHUNK_BYTES),
                 since: Nanos::ZERO,
                 until: Nanos(1),
+                ran: None,
                 last: true,
                 huge: false,
                 present,

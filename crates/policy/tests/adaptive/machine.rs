@@ -75,7 +75,10 @@ pub(crate) struct Machine {
     now: u64,
     shortest: u64,
     pass: u64,
+    cleared: u64,
     pub(crate) dice: Dice,
+    /// What the program runs in so long from then on, s.
+    pub(crate) runs: Box<dyn Fn(f64, f64) -> f64>,
     /// Orders by pass, and their pages.
     pub(crate) moves: u64,
     pub(crate) orders: Vec<(u64, bool)>,
@@ -96,7 +99,9 @@ impl Machine {
             now: 0,
             shortest: 0,
             pass: 0,
+            cleared: 0,
             dice: Dice(1),
+            runs: Box::new(|_, time| time),
             moves: 0,
             orders: Vec::new(),
         }
@@ -190,6 +195,7 @@ impl Machine {
         self.memory();
         self.act();
         let start = self.now;
+        self.cleared = start;
         let seconds = |ns: u64| Nanos(ns).as_secs_f64();
         let idle: Vec<f64> = (0..self.fast.len())
             .map(|page| idle(page, &mut self.dice, seconds(start)))
@@ -241,11 +247,16 @@ impl Machine {
         if fresh.is_empty() && !last {
             return;
         }
+        let ran = |time: u64| {
+            let ran = (self.runs)(seconds(self.cleared), seconds(time));
+            Nanos::from(std::time::Duration::from_secs_f64(ran))
+        };
         let reading = ChunkReading {
             pid: PID,
             start: Addr(chunk as u64 * CHUNK_BYTES),
             since: Nanos(since),
             until: Nanos(until),
+            ran: Some((ran(since), ran(until))),
             last,
             huge: false,
             present,

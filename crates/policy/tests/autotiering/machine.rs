@@ -169,6 +169,7 @@ impl Machine {
                 start: Addr(chunk * CHUNK_BYTES),
                 since: Nanos::ZERO,
                 until: Nanos::from_secs(1),
+                ran: None,
                 last: true,
                 huge: false,
                 present: bits(&|_| true),

@@ -205,6 +205,7 @@ impl Machine {
             start: Addr(chunk * CHUNK_BYTES),
             since: self.before,
             until: Nanos(self.now.0 - self.cleared.0),
+            ran: None,
             last: told.last,
             huge: false,
             present: bits(&mut all()),

@@ -60,6 +60,7 @@ fn scan(policy: &mut Hemem, now: Nanos, accessed: &BTreeSet<u64>, node: impl Fn(
         start: Addr(0),
         since: Nanos::ZERO,
         until: TICK,
+        ran: None,
         last: true,
         huge: false,
         present: fast.or(&slow),

@@ -288,6 +288,7 @@ impl Machine {
                 start: Addr(BASE + index as u64 * CHUNK_BYTES),
                 since: Nanos::ZERO,
                 until: shortest,
+                ran: None,
                 last: false,
                 huge: chunk.huge,
                 present,

@@ -12,6 +12,7 @@
 //! * [`survey()`]: whether it works here, for `terrace doctor`.
 
 mod figures;
+mod length;
 mod nodes;
 mod process;
 mod reader;

@@ -22,6 +22,7 @@ use terrace_core::ladder;
 use terrace_sys::clock;
 
 use super::AccessedBitsConfig;
+use super::length::doublings;
 use super::nodes::Nodes;
 use super::process::Process;
 use super::reading::Reading;
@@ -60,6 +61,8 @@ pub(super) struct Reader {
     paused: bool,
     /// Clearing an entry, ns, a running mean.
     clear_ns: f64,
+    /// How often the pass that was asked for is doubled.
+    doublings: u32,
     told: Vec<Told>,
 }
 
@@ -81,6 +84,7 @@ impl Reader {
             asked: None,
             paused: false,
             clear_ns: CLEAR_NS,
+            doublings: 0,
             told: Vec::new(),
         }
     }
@@ -197,15 +201,15 @@ impl Reader {
         self.processes.insert(pid, process);
     }
 
-    /// How long a pass is: as asked for, longer where the budget wants it. `own` is what the last pass took of the
-    /// process at hand, which is not among the others meanwhile.
-    fn pass(&self, own: Nanos) -> Nanos {
+    /// How long a pass is: as asked for, or doubled as often as the budget wants it. `own` is what the last pass took of
+    /// the process at hand, which is not among the others meanwhile.
+    fn pass(&mut self, own: Nanos) -> Nanos {
         let others = self.processes.values().map(|process| process.busy_before.0);
         let busy = others.sum::<u64>() + own.0;
         let asked = self.asked.map_or(Nanos::from_secs(1), |(_, pass)| pass);
-        asked.max(Nanos(
-            busy.saturating_mul(1_000) / u64::from(self.config.budget_permille.max(1)),
-        ))
+        let least = busy.saturating_mul(1_000) / u64::from(self.config.budget_permille.max(1));
+        self.doublings = doublings(self.doublings, asked, Nanos(least));
+        Nanos(asked.0.saturating_mul(1 << self.doublings))
     }
 
     fn begin(&mut self, process: &mut Process, now: Nanos) -> bool {
@@ -246,7 +250,7 @@ impl Reader {
     }
 
     fn clear(&mut self, process: &mut Process, index: usize) -> bool {
-        let before = clock::now();
+        let (before, ran) = (clock::now(), clock::cpu_time_of(process.pid));
         let done = process.clear(index);
         let took = clock::now().since(before);
         if done.failed {
@@ -268,7 +272,7 @@ impl Reader {
         );
         let middle = before + Nanos(took.0 / 2);
         let slice = &mut process.slices[index];
-        slice.begin(middle, ladder(shortest, pass));
+        slice.begin(middle, ran, ladder(shortest, pass));
         if let Some(due) = slice.due() {
             self.queue
                 .push(Reverse((due, process.pid, What::Slice(index))));
@@ -290,6 +294,7 @@ impl Reader {
         let together = index..index + count.max(1);
         let (nodes, told, pid) = (&self.nodes, &mut self.told, process.pid);
         let (before, mut entries) = (told.len(), 0);
+        let ran = clock::cpu_time_of(pid);
         let there = process.read(together.clone(), &mut self.tables, |slice, chunk, found| {
             let (since, until, last) = slice.times(now);
             let Some(seen) = slice.take(&found, &chunk.accessed()) else {
@@ -306,6 +311,7 @@ impl Reader {
                 start: found.start,
                 since,
                 until,
+                ran: slice.ran(ran),
                 last,
                 huge: found.huge,
                 present: seen.present,
@@ -321,7 +327,7 @@ impl Reader {
         for index in together {
             let slice = &mut process.slices[index];
             let (_, until, _) = slice.times(now);
-            slice.read(until);
+            slice.read(until, ran);
             match slice.due() {
                 Some(due) => self.queue.push(Reverse((due, pid, What::Slice(index)))),
                 None => {

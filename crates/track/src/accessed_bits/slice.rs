@@ -51,6 +51,9 @@ pub(super) struct Slice {
     done: usize,
     /// The reading before.
     before: Nanos,
+    /// The process's processor time when its bits were cleared, and at the reading before.
+    cleared_ran: Option<Nanos>,
+    before_ran: Option<Nanos>,
 }
 
 impl Slice {
@@ -67,9 +70,10 @@ impl Slice {
         }
     }
 
-    /// The bits were cleared at that time, and are to be read after these waits.
-    pub(super) fn begin(&mut self, cleared: Nanos, rungs: Vec<Nanos>) {
+    /// The bits were cleared at that time, when the process had run for so long, and are to be read after these waits.
+    pub(super) fn begin(&mut self, cleared: Nanos, ran: Option<Nanos>, rungs: Vec<Nanos>) {
         self.cleared = cleared;
+        (self.cleared_ran, self.before_ran) = (ran, ran);
         self.rungs = rungs;
         self.done = 0;
         self.before = Nanos::ZERO;
@@ -103,6 +107,12 @@ impl Slice {
         (self.before, until, self.over(until) >= self.rungs.len())
     }
 
+    /// What the process has run since the clearing, at the reading before and at this.
+    pub(super) fn ran(&self, now: Option<Nanos>) -> Option<(Nanos, Nanos)> {
+        let cleared = self.cleared_ran?;
+        Some((self.before_ran?.since(cleared), now?.since(cleared)))
+    }
+
     /// Readings that are over with one after so long: those that were due, or will be in a sixteenth of their
     /// wait. So slices that were cleared one after the other are read together where that changes little.
     fn over(&self, until: Nanos) -> usize {
@@ -116,8 +126,9 @@ impl Slice {
     }
 
     /// That reading is over, and with it all that were due before.
-    pub(super) fn read(&mut self, until: Nanos) {
+    pub(super) fn read(&mut self, until: Nanos, ran: Option<Nanos>) {
         self.before = until;
+        self.before_ran = ran;
         self.done = self.over(until).max(self.done + 1);
     }
 
@@ -327,20 +338,23 @@ mod tests {
         let ms = Nanos::from_millis;
         let mut slice = Slice::default();
         assert!(!slice.begun() && slice.due().is_none());
-        slice.begin(ms(100), vec![ms(1), ms(2), ms(4), ms(60_000)]);
+        slice.begin(ms(100), Some(ms(40)), vec![ms(1), ms(2), ms(4), ms(60_000)]);
         assert_eq!(slice.due(), Some(ms(101)));
         assert_eq!(slice.times(ms(102)), (Nanos::ZERO, ms(2), false));
-        slice.read(ms(2));
+        assert_eq!(slice.ran(Some(ms(41))), Some((ms(0), ms(1))));
+        slice.read(ms(2), Some(ms(41)));
+        assert_eq!(slice.ran(Some(ms(43))), Some((ms(1), ms(3))));
+        assert_eq!(slice.ran(None), None);
         assert_eq!(slice.due(), Some(ms(104)), "what was due meanwhile is over");
         slice.shorten(ms(1_000), ms(103));
-        slice.read(ms(5));
+        slice.read(ms(5), None);
         assert_eq!(slice.due(), Some(ms(1_100)));
         assert_eq!(slice.times(ms(1_101)), (ms(5), ms(1_001), true));
         assert!(!slice.may_be_read(ms(1_030)) && slice.may_be_read(ms(1_040)));
         assert!(slice.times(ms(1_040)).2, "a little early is as good");
         slice.shorten(ms(10), ms(600));
         assert_eq!(slice.due(), Some(ms(600)), "it has been half a second");
-        slice.read(ms(500));
+        slice.read(ms(500), Some(ms(300)));
         assert_eq!(slice.due(), None);
         slice.shorten(ms(1), ms(700));
         assert_eq!(slice.due(), None, "over is over");

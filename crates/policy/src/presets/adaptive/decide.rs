@@ -17,7 +17,6 @@ use super::pace::Shown;
 use super::select;
 use super::select::Group;
 use super::transitions::Transitions;
-use super::value;
 use super::whole_ns;
 
 /// Bits a page by which a pass must be worse predicted than usual to be a new phase: a page's class is
@@ -65,7 +64,6 @@ impl Adaptive {
     /// Learns from a process's pass, which is over.
     pub(super) fn end_pass(&mut self, now: Nanos, pid: Pid) {
         let keep = 1.0 - f64::from(self.params.forget_percent) / 100.0;
-        let horizon = self.params.horizon.as_secs_f64();
         let saved = self.latencies.saved_ns();
         let Some(process) = self.processes.get_mut(&pid) else {
             return;
@@ -82,7 +80,8 @@ impl Adaptive {
         } else {
             ALARM_BITS
         };
-        if process.transitions.end_pass(keep, alarm) {
+        let whole = process.clock.end();
+        if process.transitions.end_pass(keep, whole, alarm) {
             // A new phase: nothing that was estimated or counted is of it.
             process.transitions = Transitions::new();
             self.chunks.begin_anew(pid, process.pass);
@@ -93,8 +92,7 @@ impl Adaptive {
         if changed {
             process.transitions.forget();
         }
-        let (m, r) = (process.transitions.matrix(), process.transitions.rates());
-        process.values = value::values(&m, &r, process.pass_s, horizon, saved);
+        process.evaluate(&self.params, saved);
         self.chunks.expire(pid, process.pass);
     }
 

@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A reading taken in: who was seen has a new level at once, who was not when the pass ends.
-//!
-//! ```text
-//! exposure = (since + until) / 2 of a page seen between them; the whole pass of one that was not
-//! ```
 
 use terrace_core::ChunkReading;
 use terrace_core::Nanos;
@@ -11,29 +7,35 @@ use terrace_core::PageBits;
 
 use super::Adaptive;
 use super::chunks::Key;
-use super::classes::SETTLING;
-use super::classes::Seen;
-use super::classes::Step;
+use super::estimate::SETTLING;
+use super::estimate::Seen;
+use super::estimate::Step;
 
 impl Adaptive {
     /// Takes the pages' new levels in; gives those that were seen now and are not in fast memory.
     pub(super) fn learn(&mut self, key: Key, reading: &ChunkReading<'_>) -> PageBits {
-        let (since, until) = (reading.since.as_secs_f64(), reading.until.as_secs_f64());
         self.meet(key.0);
         let Some(process) = self.processes.get_mut(&key.0) else {
             return PageBits::NONE;
         };
+        let seconds = |(since, until): (Nanos, Nanos)| (since.as_secs_f64(), until.as_secs_f64());
+        let ours = seconds((reading.since.min(reading.until), reading.until));
+        let ran = reading.ran.filter(|_| self.params.own_time).map(seconds);
+        let (since, until) = process.clock.own(ours, ran);
         if reading.last {
-            process.pass_s = until.max(1e-3);
+            process.pass_s = ours.1.max(1e-3);
+            process.clock.last(ours, ran);
         }
         let pass = process.pass_s;
         let seen = Seen {
             seen: true,
-            exposure: f64::midpoint(since.min(until), until).max(1e-6),
+            since,
+            until,
         };
         let unseen = Seen {
             seen: false,
-            exposure: until.max(1e-6),
+            since: 0.0,
+            until,
         };
         let whole = whole(reading.huge);
         let present = reading.present.and(&whole);
@@ -54,9 +56,10 @@ impl Adaptive {
                 }
                 self.tally.step(&mut chunk.levels, &pages, step);
                 self.tally.drain(|from, pages| {
-                    let to = step[usize::from(from)];
+                    let to = step.next[usize::from(from)];
+                    let exposure = f64::from(step.exposure[usize::from(from)]);
                     let transitions = &mut process.transitions;
-                    transitions.count(pages, from, settled.then_some(to), one);
+                    transitions.count(pages, from, settled.then_some(to), (one.seen, exposure));
                     let side = (reading.huge, is_fast);
                     census.step(side, u64::from(pages) * base_pages, [from, to]);
                 });

@@ -7,16 +7,19 @@
 //! threshold on heat: regression to the mean, scans and uniform access are all in the counts.
 //! `docs/adaptive.md` has the figures.
 //!
-//! * `classes` (a page's byte), `transitions` (M and r), `value` (V), `latencies` and `costs` (as measured), `select` (who changes
-//!   places), `pace` (how often to look); `chunks` holds what is known of pages;
-//!   `learn` takes a reading in, `decide` ends a pass, `moves` carries a plan out, `explain` says what is believed; this file ties
-//!   them together.
+//! * `classes` (a page's byte), `estimate` (what an observation makes of it), `clock` (a program's own time),
+//!   `transitions` (M and r), `value` (V), `latencies` and `costs` (as measured), `select` (who changes places), `pace` (how
+//!   often to look); `chunks` holds what is known of pages, `process` what is known of a program;
+//!   `learn` takes a reading in, `decide` ends a pass, `moves` carries a plan out, `explain` says what is believed; this
+//!   file ties them together.
 
 mod census;
 mod chunks;
 mod classes;
+mod clock;
 mod costs;
 mod decide;
+mod estimate;
 mod explain;
 mod figures;
 mod latencies;
@@ -24,6 +27,7 @@ mod learn;
 mod moves;
 mod pace;
 pub mod params;
+mod process;
 mod room;
 mod select;
 mod tally;
@@ -53,41 +57,18 @@ use crate::preset::Colour;
 use chunks::Chunks;
 use chunks::Key;
 use classes::CLASSES;
-use classes::Steps;
 use costs::Costs;
+use estimate::Steps;
 use figures::Figures;
 use latencies::Latencies;
 use moves::Moves;
 use pace::Pace;
 pub use params::Params;
+use process::Process;
 use tally::Tally;
-use transitions::Transitions;
-use value::Values;
 
 /// A plan is made so long after the last reading of a pass, in case more come.
 const QUIET: Nanos = Nanos::from_millis(10);
-
-/// What is known of a process.
-#[derive(Debug)]
-struct Process {
-    transitions: Transitions,
-    values: Values,
-    /// It was told what the last reading of a pass showed, and the pass has not been ended.
-    complete: bool,
-    /// Its passes so far.
-    pass: u32,
-    /// The length of the pass that is read at present, as its readings tell, s.
-    pass_s: f64,
-    /// The same of the pass before.
-    pass_s_before: f64,
-    /// Base pages seen at the first reading of this pass, and of the one before.
-    first: u64,
-    first_before: u64,
-    /// Processor time that reading it took in the last pass.
-    busy: Nanos,
-    /// When it last did what nobody expected.
-    surprised: Option<Nanos>,
-}
 
 /// Figures of the policy itself.
 #[derive(Debug, Default, Clone, Copy)]
@@ -193,27 +174,8 @@ impl Adaptive {
         if self.pace.hurry(&self.params) {
             self.ask();
         }
-        let (pass, horizon) = (
-            self.pace.pass.as_secs_f64(),
-            self.params.horizon.as_secs_f64(),
-        );
-        let saved = self.latencies.saved_ns();
-        self.processes.entry(pid).or_insert_with(|| {
-            let transitions = Transitions::new();
-            let (m, r) = (transitions.matrix(), transitions.rates());
-            Process {
-                values: value::values(&m, &r, pass, horizon, saved),
-                transitions,
-                complete: false,
-                pass: 0,
-                pass_s: pass,
-                pass_s_before: pass,
-                first: 0,
-                first_before: 0,
-                busy: Nanos::ZERO,
-                surprised: None,
-            }
-        });
+        let process = Process::new(&self.params, self.pace.pass, self.latencies.saved_ns());
+        self.processes.insert(pid, process);
     }
 
     /// Asks for readings at the present pace.

@@ -30,6 +30,8 @@ pub struct Params {
     pub early: bool,
     /// Whether passes change their length.
     pub pace: bool,
+    /// Whether a program's time is what it runs, or else ours.
+    pub own_time: bool,
 }
 
 /// What each does.
@@ -53,6 +55,7 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ),
     ("early", "Promote within a pass while there is room."),
     ("pace", "Change the length of passes by what they bring."),
+    ("own_time", "Tell a program's time by what it runs."),
 ];
 
 impl Default for Params {
@@ -68,6 +71,7 @@ impl Default for Params {
             reserve: None,
             early: true,
             pace: true,
+            own_time: true,
         }
     }
 }
@@ -98,6 +102,7 @@ impl Params {
             )?,
             early: settings.switch("early", d.early)?,
             pace: settings.switch("pace", d.pace)?,
+            own_time: settings.switch("own_time", d.own_time)?,
         })
     }
 }

@@ -17,7 +17,6 @@
 
 use super::classes::CLASSES;
 use super::classes::Level;
-use super::classes::Seen;
 use super::classes::class_of;
 use super::classes::class_rate;
 
@@ -57,10 +56,16 @@ impl Transitions {
         }
     }
 
-    /// So many pages of level `from` were observed, and have come to `to`, unless their estimate was still
-    /// settling: what looks like a change of the page is one of the estimate then.
+    /// So many pages of level `from` were observed for so long, s, and have come to `to`, unless their estimate was
+    /// still settling: what looks like a change of the page is one of the estimate then.
     #[inline]
-    pub(super) fn count(&mut self, pages: u32, from: Level, to: Option<Level>, one: Seen) {
+    pub(super) fn count(
+        &mut self,
+        pages: u32,
+        from: Level,
+        to: Option<Level>,
+        (seen, exposure): (bool, f64),
+    ) {
         self.observed = true;
         if from == 0 {
             return;
@@ -69,25 +74,26 @@ impl Transitions {
         if let Some(to) = to {
             self.now[from][class_of(to)] += pages;
         }
-        if one.seen {
+        if seen {
             self.seen[from] += f64::from(pages);
         }
-        self.exposure[from] += f64::from(pages) * one.exposure;
+        self.exposure[from] += f64::from(pages) * exposure;
     }
 
-    /// The pass is over; what was counted before keeps so much of its weight. Whether it surprised by
-    /// more than `alarm` bits a page.
-    pub(super) fn end_pass(&mut self, keep: f64, alarm: f64) -> bool {
+    /// The pass is over, in which the process had that part of the time that it has in others; what was counted before
+    /// a whole one keeps so much of its weight. Whether it surprised by more than `alarm` bits a page.
+    pub(super) fn end_pass(&mut self, keep: f64, part: f64, alarm: f64) -> bool {
         if !std::mem::take(&mut self.observed) {
             return false;
         }
+        let keep = keep.powf(part);
         let surprise = self.trained.then(|| self.surprise()).flatten();
         let surprised = surprise.is_some_and(|bits| bits > alarm);
         for class in 0..CLASSES {
             for to in 0..CLASSES {
                 let new = f64::from(std::mem::take(&mut self.now[class][to]));
                 self.trained |= new > 0.0;
-                self.counts[class][to] = self.counts[class][to] * keep + new;
+                self.counts[class][to] = self.counts[class][to] * keep + new * part;
             }
             self.seen[class] *= keep;
             self.exposure[class] *= keep;
@@ -185,10 +191,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const PASS: Seen = Seen {
-        seen: true,
-        exposure: 0.5,
-    };
+    const PASS: (bool, f64) = (true, 0.5);
 
     #[test]
     fn before_anything_was_counted_pages_stay_and_rates_are_believed_by_half() {
@@ -207,7 +210,7 @@ mod tests {
         for _ in 0..30 {
             one.count(1, 100, None, PASS);
         }
-        assert!(!one.end_pass(0.9, 0.5));
+        assert!(!one.end_pass(0.9, 1.0, 0.5));
         assert!((one.matrix()[50][50] - 1.0).abs() < 1e-9);
         assert!(one.rates()[50] > class_rate(50) / 2.0, "but it was seen");
         assert!(!one.trained);
@@ -255,9 +258,9 @@ mod tests {
         ) {
             let mut one = Transitions::new();
             for (from, to, seen, exposure) in counted {
-                one.count(1, from, Some(to), Seen { seen, exposure });
+                one.count(1, from, Some(to), (seen, exposure));
             }
-            one.end_pass(0.9, f64::INFINITY);
+            one.end_pass(0.9, 1.0, f64::INFINITY);
             let (m, r) = slow(&one);
             for (row, slow) in one.matrix().iter().zip(&m) {
                 prop_assert!((row.iter().sum::<f64>() - 1.0).abs() < 1e-9);
@@ -275,15 +278,15 @@ mod tests {
                 one.count(1, 100, Some(100), PASS);
                 one.count(1, 20, Some(20), PASS);
             }
-            assert!(!one.end_pass(0.9, 0.5));
+            assert!(!one.end_pass(0.9, 1.0, 0.5));
         }
         for _ in 0..500 {
             one.count(1, 100, Some(20), PASS);
             one.count(1, 20, Some(100), PASS);
         }
-        assert!(one.end_pass(0.9, 2.0));
+        assert!(one.end_pass(0.9, 1.0, 2.0));
         assert!(
-            !one.end_pass(0.9, 2.0),
+            !one.end_pass(0.9, 1.0, 2.0),
             "a pass without a page says nothing"
         );
     }

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is known of a process, and what follows from it.
+
+use terrace_core::Nanos;
+
+use super::classes::CLASSES;
+use super::clock::Clock;
+use super::params::Params;
+use super::transitions::Transitions;
+use super::value;
+use super::value::Values;
+
+/// A process.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) transitions: Transitions,
+    pub(super) clock: Clock,
+    /// V.
+    pub(super) values: Values,
+    /// It was told what the last reading of a pass showed, and the pass has not been ended.
+    pub(super) complete: bool,
+    /// Its passes so far.
+    pub(super) pass: u32,
+    /// The length of the pass that is read at present, as its readings tell, s.
+    pub(super) pass_s: f64,
+    /// The same of the pass before.
+    pub(super) pass_s_before: f64,
+    /// Base pages seen at the first reading of this pass, and of the one before.
+    pub(super) first: u64,
+    pub(super) first_before: u64,
+    /// Processor time that reading it took in the last pass.
+    pub(super) busy: Nanos,
+    /// When it last did what nobody expected.
+    pub(super) surprised: Option<Nanos>,
+}
+
+impl Process {
+    /// One that was met, at passes of that length.
+    pub(super) fn new(params: &Params, pass: Nanos, saved_ns: f64) -> Self {
+        let pass = pass.as_secs_f64();
+        let mut process = Self {
+            transitions: Transitions::new(),
+            clock: Clock::new(),
+            values: [0.0; CLASSES],
+            complete: false,
+            pass: 0,
+            pass_s: pass,
+            pass_s_before: pass,
+            first: 0,
+            first_before: 0,
+            busy: Nanos::ZERO,
+            surprised: None,
+        };
+        process.evaluate(params, saved_ns);
+        process
+    }
+
+    /// Values by what was counted.
+    pub(super) fn evaluate(&mut self, params: &Params, saved_ns: f64) {
+        let horizon = params.horizon.as_secs_f64();
+        let m = self.transitions.matrix();
+        let r = self.transitions.rates();
+        let saved = saved_ns * self.clock.share;
+        self.values = value::values(&m, &r, self.pass_s, horizon, saved);
+    }
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How long a pass is. Pure.
+
+use terrace_core::Nanos;
+
+/// How often a pass is to be doubled to last so long at least. By doublings, and one more than there need be if it was so
+/// before: what passes of one length show cannot be compared with what others do, and what they cost is never twice the same.
+pub(super) fn doublings(before: u32, asked: Nanos, least: Nanos) -> u32 {
+    let enough = (0..20).find(|n| asked.0.saturating_mul(1 << n) >= least.0);
+    let enough = enough.unwrap_or(20);
+    if before == enough + 1 { before } else { enough }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_keeps_its_length_while_its_cost_changes_little() {
+        let (asked, ms) = (Nanos::from_secs(1), Nanos::from_millis);
+        let mut now = 0;
+        let mut next = |least| {
+            now = doublings(now, asked, ms(least));
+            now
+        };
+        assert_eq!([300, 1_900, 3_850, 5_030].map(&mut next), [0, 1, 2, 3]);
+        assert_eq!([6_650, 3_850, 4_100, 7_440].map(&mut next), [3, 3, 3, 3]);
+        assert_eq!([2_000, 900, 400].map(&mut next), [1, 1, 1]);
+        assert_eq!(doublings(3, asked, ms(100)), 0);
+        assert_eq!(doublings(0, ms(1), Nanos::MAX), 20);
+    }
+}

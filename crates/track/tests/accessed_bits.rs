@@ -202,10 +202,19 @@ fn the_hottest_pages_are_seen_at_once() {
         let passes = gather(&mut tracker, start, 1, 12);
         stop.store(true, Ordering::Relaxed);
         let mut late = 0;
+        let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
         for pass in &passes[1..] {
             let seen = first_seen(pass, start);
             let pages: Vec<u64> = seen.keys().copied().collect();
             assert_eq!(pages, (0..16).collect::<Vec<_>>());
+            let last = pass.iter().map(Reading::as_chunk).find(|chunk| chunk.last);
+            let last = last.expect("a pass ends");
+            let (before, ran) = last.ran.expect("our own time is known");
+            let most = last.until.0 * (cpus + 1);
+            assert!(
+                before <= ran && ran > Nanos::ZERO && ran.0 <= most,
+                "{ran:?}"
+            );
             late += seen
                 .values()
                 .filter(|(since, _)| *since > Nanos::ZERO)
@@ -436,7 +445,8 @@ fn reader_time() -> Nanos {
     Nanos(times.sum())
 }
 
-/// Asked for a hundred passes a second it makes as many as its budget pays for: neither more nor far fewer.
+/// Asked for a hundred passes a second it makes as many as its budget pays for: no more, and not less than four tenths, as
+/// their length is doubled.
 #[test]
 fn reading_takes_what_its_budget_is() {
     let _alone = alone();
@@ -469,6 +479,6 @@ fn reading_takes_what_its_budget_is() {
         }
         println!("budget {budget_permille} permille: {passes} passes took {share:.1}");
         assert!(share < budget * 1.3, "{share} permille of {budget}");
-        assert!(share > budget * 0.4, "{share} permille of {budget}");
+        assert!(share > budget * 0.3, "{share} permille of {budget}");
     }
 }

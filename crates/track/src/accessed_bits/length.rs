@@ -3,12 +3,14 @@
 
 use terrace_core::Nanos;
 
-/// How often a pass is to be doubled to last so long at least. By doublings, and one more than there need be if it was so
-/// before: what passes of one length show cannot be compared with what others do, and what they cost is never twice the same.
+/// How often a pass is to be doubled to last so long at least; once more, if it was so before, while it need not be much
+/// less than half as long. What passes of one length show cannot be compared with what others do, and what they cost is never
+/// twice the same.
 pub(super) fn doublings(before: u32, asked: Nanos, least: Nanos) -> u32 {
-    let enough = (0..20).find(|n| asked.0.saturating_mul(1 << n) >= least.0);
-    let enough = enough.unwrap_or(20);
-    if before == enough + 1 { before } else { enough }
+    let lasts = |n: u32| asked.0.saturating_mul(1 << n);
+    let enough = (0..20).find(|n| lasts(*n) >= least.0).unwrap_or(20);
+    let little_less = before == enough + 1 && least.0 > lasts(before) / 5 * 2;
+    if little_less { before } else { enough }
 }
 
 #[cfg(test)]
@@ -24,8 +26,8 @@ mod tests {
             now
         };
         assert_eq!([300, 1_900, 3_850, 5_030].map(&mut next), [0, 1, 2, 3]);
-        assert_eq!([6_650, 3_850, 4_100, 7_440].map(&mut next), [3, 3, 3, 3]);
-        assert_eq!([2_000, 900, 400].map(&mut next), [1, 1, 1]);
+        assert_eq!([6_650, 3_850, 3_300, 7_440].map(&mut next), [3, 3, 3, 3]);
+        assert_eq!([3_100, 1_900, 1_500, 700].map(&mut next), [2, 2, 1, 0]);
         assert_eq!(doublings(3, asked, ms(100)), 0);
         assert_eq!(doublings(0, ms(1), Nanos::MAX), 20);
     }

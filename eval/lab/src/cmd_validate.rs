@@ -105,7 +105,9 @@ pub(crate) fn main(args: &ValidateArgs) -> anyhow::Result<ExitCode> {
         Some(path) => {
             let text = fs::read_to_string(path)
                 .with_context(|| format!("Cannot read {}", path.display()))?;
-            Costs::from_toml(&text).with_context(|| path.display().to_string())?
+            Costs::papers()
+                .with_toml(&text)
+                .with_context(|| path.display().to_string())?
         }
     };
     if let Some(path) = &args.document {

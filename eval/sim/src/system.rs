@@ -49,6 +49,9 @@ const OFFER: Offer = Offer {
     ],
 };
 
+/// The movers that `terrace run` has.
+const ON_LINUX: [Mover; 2] = [Mover::MovePages, Mover::Agent];
+
 /// A system beside the presets: what they are compared with.
 #[derive(Debug)]
 pub struct Baseline {
@@ -112,6 +115,7 @@ const COPY_THREADS: u32 = 4;
 /// The kernel's migration, asked for from outside by nobody who takes time.
 const ORDINARY: Movement = Movement {
     transactions: false,
+    commit_copies: false,
     synchronous: false,
     demotes_in_fault: false,
     exchange: false,
@@ -156,7 +160,12 @@ fn of_preset(
     hardware: &Hardware,
     space: &Space,
 ) -> Result<System, SimError> {
-    let fit = fit(preset, &setup.trackers, setup.mover, &OFFER)?;
+    let as_run = setup.costs.in_service && setup.mover == Mover::Auto && preset.in_user_space();
+    let offer = Offer {
+        movers: if as_run { &ON_LINUX } else { OFFER.movers },
+        ..OFFER
+    };
+    let fit = fit(preset, &setup.trackers, setup.mover, &offer)?;
     let host = Host {
         given: fit.takes,
         ..host(preset, setup, hardware, space)
@@ -182,17 +191,27 @@ fn of_preset(
     };
     // All of a set can be had here, so the first is it.
     let set = fit.trackers.first().map_or(&[][..], Vec::as_slice);
+    let waits = fit.agent() && preset.takes().contains(Capabilities::WRITERS_WAIT);
+    // An engine that copies is asked for with the protection that its copies need.
+    let dma = waits && params.0.switch("dma", false)?;
     let movement = match fit.mover {
         _ if fit.takes.is_empty() && set.is_empty() => ORDINARY,
-        Mover::Agent if preset.takes().contains(Capabilities::WRITERS_WAIT) => Movement {
-            protected: Some(Copying {
-                threads: options.copy_threads.unwrap_or(1),
-                dma: params.0.switch("dma", false)?,
+        // As run, `--commit copy`: the kernel moves all pages, and the agent makes shadows.
+        Mover::Agent if waits => Movement {
+            protected: Some(if as_run && !dma {
+                Copying::BY_KERNEL
+            } else {
+                Copying {
+                    threads: options.copy_threads.unwrap_or(1),
+                    dma,
+                    by_kernel: false,
+                }
             }),
             ..supervised
         },
         Mover::Agent => Movement {
             transactions: true,
+            commit_copies: as_run,
             ..supervised
         },
         Mover::InFault => Movement {

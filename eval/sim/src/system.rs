@@ -7,6 +7,7 @@ use terrace_policy::FirstPlacement;
 use terrace_policy::Host;
 use terrace_policy::KernelScanner;
 use terrace_policy::KernelView;
+use terrace_policy::MachineOptions;
 use terrace_policy::Mover;
 use terrace_policy::Offer;
 use terrace_policy::PRESETS;
@@ -191,29 +192,10 @@ fn of_preset(
     };
     // All of a set can be had here, so the first is it.
     let set = fit.trackers.first().map_or(&[][..], Vec::as_slice);
-    let waits = fit.agent() && preset.takes().contains(Capabilities::WRITERS_WAIT);
-    // An engine that copies is asked for with the protection that its copies need.
-    let dma = waits && params.0.switch("dma", false)?;
+    let idle = fit.takes.is_empty() && set.is_empty();
     let movement = match fit.mover {
-        _ if fit.takes.is_empty() && set.is_empty() => ORDINARY,
-        // As run, `--commit copy`: the kernel moves all pages, and the agent makes shadows.
-        Mover::Agent if waits => Movement {
-            protected: Some(if as_run && !dma {
-                Copying::BY_KERNEL
-            } else {
-                Copying {
-                    threads: options.copy_threads.unwrap_or(1),
-                    dma,
-                    by_kernel: false,
-                }
-            }),
-            ..supervised
-        },
-        Mover::Agent => Movement {
-            transactions: true,
-            commit_copies: as_run,
-            ..supervised
-        },
+        _ if idle => ORDINARY,
+        Mover::Agent => by_agent(preset, params, &options, as_run, supervised)?,
         Mover::InFault => Movement {
             synchronous: true,
             supervised: preset.in_user_space(),
@@ -245,6 +227,36 @@ fn of_preset(
         first_placement: options.first_placement,
         tracked,
         sample_period: options.sample_period.filter(|_| pmu),
+    })
+}
+
+/// The agent's part: the preset's own mechanism, or as run `--commit copy`, where the kernel moves all pages and the
+/// agent makes shadows.
+fn by_agent(
+    preset: &Preset,
+    params: &mut Params,
+    options: &MachineOptions,
+    as_run: bool,
+    supervised: Movement,
+) -> Result<Movement, SimError> {
+    if !preset.takes().contains(Capabilities::WRITERS_WAIT) {
+        return Ok(Movement {
+            transactions: true,
+            commit_copies: as_run,
+            ..supervised
+        });
+    }
+    // An engine that copies is asked for with the protection that its copies need.
+    let dma = params.0.switch("dma", false)?;
+    let own = Copying {
+        threads: options.copy_threads.unwrap_or(1),
+        dma,
+        by_kernel: false,
+    };
+    let by_kernel = as_run && !dma;
+    Ok(Movement {
+        protected: Some(if by_kernel { Copying::BY_KERNEL } else { own }),
+        ..supervised
     })
 }
 

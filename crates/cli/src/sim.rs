@@ -3,8 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::Path;
-use std::path::PathBuf;
 
 use anyhow::Context;
 use bytesize::ByteSize;
@@ -34,6 +32,11 @@ pub(crate) fn sim(args: &SimArgs) -> anyhow::Result<u8> {
     if !args.no_oracle && setup.system != ORACLE.name {
         let oracle = Setup {
             system: ORACLE.name.to_owned(),
+            costs: costs(&SimArgs {
+                policy: ORACLE.name.to_owned(),
+                mover: Mover::Auto,
+                ..args.clone()
+            })?,
             params: toml::Table::new(),
             priorities: BTreeMap::new(),
             trackers: vec![TrackerKind::Auto],
@@ -89,11 +92,7 @@ pub(crate) fn setup(args: &SimArgs) -> anyhow::Result<Setup> {
     }
     let workload =
         Workload::named(&args.workload, &sizes).map_err(|error| usage(error.to_string()))?;
-    let costs = match &args.common.costs {
-        Some(path) => costs(path)?,
-        None if args.play.lab => Costs::lab(),
-        None => Costs::papers(),
-    };
+    let costs = costs(args)?;
     let mut params = toml::Table::new();
     for param in &args.param {
         let (name, value) = param
@@ -156,15 +155,30 @@ fn value_of(text: &str) -> toml::Value {
         .unwrap_or_else(|_| toml::Value::String(text.to_owned()))
 }
 
-fn costs(path: &Path) -> anyhow::Result<Costs> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Usage(format!("Cannot read {}: {error}", path.display())))?;
-    let costs = if path.extension().is_some_and(|e| e == "json") {
-        Costs::from_json(&text)
-    } else {
-        Costs::from_toml(&text)
+/// Of what was asked for, else as it is for that policy.
+fn costs(args: &SimArgs) -> anyhow::Result<Costs> {
+    let own = || Costs::as_it_is(&args.policy, args.mover);
+    let path = match &args.common.costs {
+        None if args.play.lab => return Ok(Costs::lab()),
+        None => return Ok(own()),
+        Some(path) => path,
     };
-    costs.map_err(|error| Usage(format!("{}: {error}", PathBuf::from(path).display())).into())
+    if let Some(named) = path.to_str().and_then(Costs::named) {
+        return Ok(named);
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let names = Costs::NAMES.join(", ");
+        Usage(format!(
+            "Cannot read {}: {error}; give a file, or one of: {names}",
+            path.display()
+        ))
+    })?;
+    let costs = if path.extension().is_some_and(|e| e == "json") {
+        own().with_json(&text)
+    } else {
+        own().with_toml(&text)
+    };
+    costs.map_err(|error| Usage(format!("{}: {error}", path.display())).into())
 }
 
 fn json(outcome: &Outcome, made_with: &RunInfo) -> anyhow::Result<String> {

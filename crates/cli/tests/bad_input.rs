@@ -350,6 +350,7 @@ fn a_simulation_that_cannot_be() {
     assert!(sim(&["--priority", "gups=1"]).contains("knows no priorities"));
     assert!(sim(&["--seconds", "nan"]).contains("NaN"));
     assert!(sim(&["--costs", "/nonexistent"]).contains("/nonexistent"));
+    assert!(sim(&["--costs", "hardwear"]).contains("papers, hardware, lab"));
 
     // A machine file without processors.
     let text = std::fs::read_to_string(machine).expect("it is there");

@@ -208,10 +208,14 @@ pub enum Engine {
 
 /// Where the costs come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum CostSource {
-    /// The papers' figures.
+    /// By where the run's system decides: in the kernel, or as Terrace's preset.
+    AsItIs,
+    /// The papers' systems.
     Papers,
+    /// Terrace in user space.
+    Hardware,
     /// The lab's calibration.
     Lab,
 }

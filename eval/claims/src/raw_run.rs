@@ -54,7 +54,12 @@ impl RawRun {
 
     pub(crate) fn check(&self, start: usize) -> Checked<RunSpec> {
         let engines = [("rate", Engine::Rate), ("exact", Engine::Exact)];
-        let costs = [("papers", CostSource::Papers), ("lab", CostSource::Lab)];
+        let costs = [
+            ("as-it-is", CostSource::AsItIs),
+            ("papers", CostSource::Papers),
+            ("hardware", CostSource::Hardware),
+            ("lab", CostSource::Lab),
+        ];
         let pages = [("4KiB", 4 << 10), ("2MiB", 2 << 20), ("1GiB", 1 << 30)];
         Ok(RunSpec {
             machine: required("machine", self.machine.as_ref(), start)?,

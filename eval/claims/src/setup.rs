@@ -91,7 +91,9 @@ impl RunSpec {
         }
         setup.lab = self.costs == CostSource::Lab;
         setup.costs = match self.costs {
+            CostSource::AsItIs => Costs::as_it_is(&self.system, self.mover),
             CostSource::Papers => Costs::papers(),
+            CostSource::Hardware => Costs::hardware(),
             CostSource::Lab => Costs::lab(),
         };
         Ok(setup)

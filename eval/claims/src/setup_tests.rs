@@ -48,6 +48,26 @@ fn everything_is_divided_alike() {
 }
 
 #[test]
+fn costs_are_those_of_the_system_as_it_is_unless_named() {
+    let lines = "workload = \"gups\"\n";
+    let costs = |spec: RunSpec| {
+        let machine = Machine::parse(MACHINE, Path::new("m")).unwrap();
+        spec.setup(machine).unwrap().costs
+    };
+    let of = |system: &str, lines: &str| {
+        let mut spec = spec(lines);
+        spec.system = system.to_owned();
+        costs(spec)
+    };
+    assert_eq!(of("tpp", lines), Costs::papers());
+    assert_eq!(of("nomad", lines), Costs::hardware());
+    let papers = format!("{lines}costs = \"papers\"\n");
+    assert_eq!(of("nomad", &papers), Costs::papers());
+    let hardware = format!("{lines}costs = \"hardware\"\n");
+    assert_eq!(of("tpp", &hardware), Costs::hardware());
+}
+
+#[test]
 fn a_graph_is_divided_by_its_vertices() {
     let lines = "workload = \"pagerank\"\nsizes = { vertices_log2 = 20, edges = 16 }\n";
     let pages = |setup: Setup| f64::from(setup.workload.programs[0].pages);

@@ -277,7 +277,9 @@ fn in_cases(
 fn simulate(args: &ValidateArgs, machine: &Machine, results: &mut Results) -> anyhow::Result<()> {
     let costs = match &args.costs {
         None => Costs::lab(),
-        Some(path) => Costs::from_toml(&read(path)?).with_context(|| path.display().to_string())?,
+        Some(path) => Costs::papers()
+            .with_toml(&read(path)?)
+            .with_context(|| path.display().to_string())?,
     };
     results.run.costs = Some(costs.clone());
     results.simulator = simulator_revision();

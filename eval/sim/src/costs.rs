@@ -1,17 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What things cost, apart from memory accesses, which the machine file has.
 //!
-//! Files: `costs/papers.toml` (with the source of each value) and `costs/lab.toml` (the emulated
-//! machine's). A file given by the user may leave values out; those are the papers'.
+//! Files: `costs/papers.toml` (the papers' systems, most of them in the kernel; with the source of each value),
+//! `costs/hardware.toml` (Terrace beside the program, on hardware) and `costs/lab.toml` (the emulated machine's).
+//! What a system costs as it is ([`Costs::as_it_is`]) depends on where it decides: the kernel's own have the papers'
+//! costs, Terrace's presets those of Terrace. What the kernel does for both costs the same in both.
+//! A file given by the user may leave values out; those are the system's as it is.
 
 use serde::Deserialize;
 use serde::Serialize;
+use terrace_policy::Mover;
+use terrace_policy::Preset;
 use thiserror::Error;
 
 /// Costs; times are ns.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
+    /// Whether these are of Terrace as a service beside the program: where no mover is asked for, pages move as under
+    /// `terrace run` without options (docs/movers.md), not by the mechanism of the preset's paper.
+    pub in_service: bool,
     /// Memory latencies are multiplied by this and bandwidths divided: the lab's dilation.
     pub memory_scale: f64,
     /// The program's computing times are multiplied by this.
@@ -53,6 +61,8 @@ pub struct Costs {
     pub migrate_fixed_ns: f64,
     /// The same of a page that the kernel promotes by itself, in the hint fault.
     pub promote_fixed_ns: f64,
+    /// Of a shadow that is copied after the kernel has moved its page (`--commit copy`): protecting, bookkeeping.
+    pub shadow_fixed_ns: f64,
     /// Of a transaction on one page: protecting, bookkeeping.
     pub transaction_fixed_ns: f64,
     /// TLB shootdowns of a page's transaction before its commit.
@@ -65,8 +75,10 @@ pub struct Costs {
     pub shadow_demote_ns: f64,
     /// TLB shootdowns of a demotion onto a shadow.
     pub shadow_demote_shootdowns: f64,
-    /// A write to a protected page: one that aborts a transaction or drops a shadow.
+    /// A write to a page that is protected while it is copied: one that aborts a transaction or waits.
     pub write_protect_fault_ns: f64,
+    /// The first write to a page with a shadow, which drops that.
+    pub shadow_write_ns: f64,
     /// Pages of one transaction batch: protected together, then copied, then committed.
     pub batch_pages: u32,
     /// The kernel marks so much at a time, bytes (`scan_size_mb`).
@@ -97,46 +109,86 @@ pub enum CostsError {
 }
 
 const PAPERS: &str = include_str!("../costs/papers.toml");
+const HARDWARE: &str = include_str!("../costs/hardware.toml");
 const LAB: &str = include_str!("../costs/lab.toml");
 
 impl Costs {
     /// The papers' values, and measured ones where they have none.
     #[must_use]
     pub fn papers() -> Self {
-        Self::from_toml(PAPERS).expect("a test reads the file")
+        let given = toml::from_str(PAPERS).expect("a test reads the file");
+        checked(given).expect("a test reads the file")
+    }
+
+    /// Terrace's, in user space on hardware.
+    #[must_use]
+    pub fn hardware() -> Self {
+        Self::read(HARDWARE)
     }
 
     /// The emulated machine's.
     #[must_use]
     pub fn lab() -> Self {
-        Self::from_toml(LAB).expect("a test reads the file")
+        Self::read(LAB)
     }
 
-    /// Reads a file of costs.
+    /// What [`Self::named`] knows.
+    pub const NAMES: [&str; 3] = ["papers", "hardware", "lab"];
+
+    /// One of the files here, by its name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "papers" => Some(Self::papers()),
+            "hardware" => Some(Self::hardware()),
+            "lab" => Some(Self::lab()),
+            _ => None,
+        }
+    }
+
+    /// What a system costs as it is: one of the kernel the papers', a preset of Terrace's Terrace's. With a mover that
+    /// only a kernel can have a preset is its paper's system, too.
+    #[must_use]
+    pub fn as_it_is(system: &str, mover: Mover) -> Self {
+        let there = [Mover::Auto, Mover::MovePages, Mover::Agent].contains(&mover);
+        match Preset::of(system) {
+            Some(preset) if preset.in_user_space() && there => Self::hardware(),
+            _ => Self::papers(),
+        }
+    }
+
+    /// One of the files here, which may leave out what is as in the papers.
+    fn read(text: &str) -> Self {
+        Self::papers()
+            .with_toml(text)
+            .expect("a test reads the file")
+    }
+
+    /// These, with what a file says in their place.
     ///
     /// # Errors
     ///
     /// For a name there is not, or a value that cannot be.
-    pub fn from_toml(text: &str) -> Result<Self, CostsError> {
+    pub fn with_toml(&self, text: &str) -> Result<Self, CostsError> {
         let given: toml::Table =
             toml::from_str(text).map_err(|error| CostsError::Format(error.message().to_owned()))?;
-        Self::over_papers(given)
+        self.with(given)
     }
 
-    /// Reads what `terrace bench primitives --json` wrote: an object of names and ns. Names that are
-    /// not ours are passed over.
+    /// These, with what `terrace bench primitives --json` wrote in their place: an object of names and ns. Names that
+    /// are not ours are passed over.
     ///
     /// # Errors
     ///
     /// Where it is not such an object, or a value cannot be.
-    pub fn from_json(text: &str) -> Result<Self, CostsError> {
+    pub fn with_json(&self, text: &str) -> Result<Self, CostsError> {
         let json: serde_json::Value =
             serde_json::from_str(text).map_err(|error| CostsError::Format(error.to_string()))?;
         let object = json.get("costs").unwrap_or(&json).as_object();
         let object = object.ok_or_else(|| {
             CostsError::Format("Not an object of names and nanoseconds".to_owned())
         })?;
-        let known = Self::papers_table();
+        let known = self.table();
         let mut given = toml::Table::new();
         for (name, value) in object {
             let (Some(old), Some(number)) = (known.get(name), value.as_f64()) else {
@@ -153,15 +205,15 @@ impl Costs {
             let text = "No cost of that name; write e.g. {\"hint_fault_ns\": 1200}";
             return Err(CostsError::Format(text.to_owned()));
         }
-        Self::over_papers(given)
+        self.with(given)
     }
 
-    fn papers_table() -> toml::Table {
-        toml::from_str(PAPERS).expect("a test reads the file")
+    fn table(&self) -> toml::Table {
+        toml::Table::try_from(self).expect("numbers and a truth value have a TOML form")
     }
 
-    fn over_papers(given: toml::Table) -> Result<Self, CostsError> {
-        let mut table = Self::papers_table();
+    fn with(&self, given: toml::Table) -> Result<Self, CostsError> {
+        let mut table = self.table();
         for (name, value) in given {
             // 1000 for 1000.0 is no mistake.
             let wants_float = table.get(&name).is_some_and(toml::Value::is_float);
@@ -172,26 +224,30 @@ impl Costs {
             };
             table.insert(name, value);
         }
-        for (name, value) in &table {
-            let number = value.as_float().unwrap_or(1.0);
-            let least = if name.ends_with("_scale") { 0.01 } else { 0.0 };
-            if !number.is_finite() || number < least {
-                return Err(CostsError::Value {
-                    name: name.clone(),
-                    value: number,
-                    least,
-                });
-            }
-        }
-        let costs: Self = table
-            .try_into()
-            .map_err(|error: toml::de::Error| CostsError::Format(error.message().to_owned()))?;
-        if costs.batch_pages == 0 || costs.scan_bytes < 1 << 20 {
-            let text = "batch_pages must be at least 1, scan_bytes at least 1 MiB";
-            return Err(CostsError::Format(text.to_owned()));
-        }
-        Ok(costs)
+        checked(table)
     }
+}
+
+fn checked(table: toml::Table) -> Result<Costs, CostsError> {
+    for (name, value) in &table {
+        let number = value.as_float().unwrap_or(1.0);
+        let least = if name.ends_with("_scale") { 0.01 } else { 0.0 };
+        if !number.is_finite() || number < least {
+            return Err(CostsError::Value {
+                name: name.clone(),
+                value: number,
+                least,
+            });
+        }
+    }
+    let costs: Costs = table
+        .try_into()
+        .map_err(|error: toml::de::Error| CostsError::Format(error.message().to_owned()))?;
+    if costs.batch_pages == 0 || costs.scan_bytes < 1 << 20 {
+        let text = "batch_pages must be at least 1, scan_bytes at least 1 MiB";
+        return Err(CostsError::Format(text.to_owned()));
+    }
+    Ok(costs)
 }
 
 #[cfg(test)]
@@ -199,20 +255,69 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_two_files_are_read_and_complete() {
-        assert!(Costs::papers().hint_fault_ns > 0.0);
+    fn the_files_are_read_and_those_of_hardware_are_complete() {
         assert!(Costs::lab().memory_scale > 1.0);
+        let names = |text| toml::from_str::<toml::Table>(text).expect("TOML").len();
+        assert_eq!(names(PAPERS), Costs::papers().table().len());
+        assert_eq!(names(HARDWARE), names(PAPERS), "each with its source");
+    }
+
+    /// What the kernel does for whoever decides, and the memory: the same under both, so that they can be compared.
+    #[test]
+    fn the_kernel_s_part_costs_the_same_for_who_decides_beside_it() {
+        let (kernel, beside) = (Costs::papers().table(), Costs::hardware().table());
+        let own: Vec<&str> = kernel
+            .iter()
+            .filter(|(name, value)| beside[*name] != **value)
+            .map(|(name, _)| name.as_str())
+            .collect();
+        assert_eq!(
+            own,
+            [
+                "accessed_clear_ns",
+                "accessed_read_ns",
+                "batch_pages",
+                "commit_ns",
+                "commit_shootdowns",
+                "in_service",
+                "pmu_sample_ns",
+                "shadow_demote_ns",
+                "shadow_demote_shootdowns",
+                "shadow_fixed_ns",
+                "supervisor_fault_ns",
+                "transaction_fixed_ns",
+                "watched_fault_ns",
+                "write_protect_fault_ns",
+            ]
+        );
+    }
+
+    #[test]
+    fn who_decides_in_the_kernel_is_charged_as_the_kernel() {
+        for preset in terrace_policy::PRESETS {
+            let costs = Costs::as_it_is(preset.name, Mover::Auto);
+            assert_eq!(costs.in_service, preset.in_user_space(), "{}", preset.name);
+            assert_eq!(costs.watched_fault_ns > 0.0, preset.in_user_space());
+        }
+        assert!(!Costs::as_it_is("memory-mode", Mover::Auto).in_service);
+        assert!(!Costs::as_it_is("autotiering", Mover::InFault).in_service);
+        assert!(!Costs::as_it_is("mtm", Mover::AdaptiveCopy).in_service);
+        assert!(Costs::as_it_is("nomad", Mover::Agent).in_service);
     }
 
     #[test]
     fn a_file_may_leave_values_out_but_not_invent_names() {
-        let costs = Costs::from_toml("hint_fault_ns = 5000").expect("fine");
+        let costs = Costs::papers()
+            .with_toml("hint_fault_ns = 5000")
+            .expect("fine");
         assert!((costs.hint_fault_ns - 5000.0).abs() < f64::EPSILON);
-        assert!(Costs::from_toml("hint_fault = 5000").is_err());
-        assert!(Costs::from_toml("hint_fault_ns = -1").is_err());
-        assert!(Costs::from_toml("batch_pages = 0").is_err());
-        let costs = Costs::from_json(r#"{"pte_scan_ns": 12, "other": 3}"#).expect("fine");
+        assert!(Costs::papers().with_toml("hint_fault = 5000").is_err());
+        assert!(Costs::papers().with_toml("hint_fault_ns = -1").is_err());
+        assert!(Costs::papers().with_toml("batch_pages = 0").is_err());
+        let costs = Costs::papers()
+            .with_json(r#"{"pte_scan_ns": 12, "other": 3}"#)
+            .expect("fine");
         assert!((costs.pte_scan_ns - 12.0).abs() < f64::EPSILON);
-        assert!(Costs::from_json(r#"{"other": 3}"#).is_err());
+        assert!(Costs::papers().with_json(r#"{"other": 3}"#).is_err());
     }
 }

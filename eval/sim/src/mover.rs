@@ -7,6 +7,10 @@
 //! target is a commit without a copy (3.2). The ordinary way: the page is inaccessible from before the
 //! copy until after it.
 //!
+//! As `terrace run` does it without options (`--commit copy`): a page that is to keep a shadow is moved by the kernel,
+//! inaccessible while it is copied, so that no write aborts it; the shadow is a second copy. All others go the
+//! ordinary way, but for demotions onto a shadow.
+//!
 //! Two pages that change places ([`Migration::Exchange`]) are inaccessible from before both copies until after them;
 //! no memory is taken or given.
 //!
@@ -54,6 +58,8 @@ struct Slot {
     /// Onto its shadow: nothing is copied.
     remap: bool,
     dirtied: bool,
+    /// Of the shootdown that pages which the kernel moves in one call have together.
+    part: f64,
 }
 
 /// What a worker is at.
@@ -75,7 +81,7 @@ struct Job {
 
 #[derive(Debug)]
 struct Worker {
-    /// Transactions or the kernel's own migration.
+    /// Transactions, the kernel's migration with a shadow, or the kernel's migration.
     mechanism: Mechanism,
     queue: VecDeque<Order>,
     job: Option<Job>,
@@ -90,16 +96,19 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    pub(crate) fn new(programs: usize) -> Self {
+    pub(crate) fn new(programs: usize, commit_copies: bool) -> Self {
+        let agent = if commit_copies {
+            Mechanism::CopyInCommit
+        } else {
+            Mechanism::Transaction
+        };
         let worker = |mechanism| Worker {
             mechanism,
             queue: VecDeque::new(),
             job: None,
             next: u64::MAX,
         };
-        let mut workers: Vec<Worker> = (0..programs)
-            .map(|_| worker(Mechanism::Transaction))
-            .collect();
+        let mut workers: Vec<Worker> = (0..programs).map(|_| worker(agent)).collect();
         workers.push(worker(Mechanism::MovePages));
         Self {
             workers,
@@ -119,7 +128,7 @@ impl Workers {
 
 impl World {
     /// By what an order is carried out that is given now.
-    fn mechanism(&self, migration: Migration) -> Mechanism {
+    fn mechanism(&self, page: PageRef, migration: Migration) -> Mechanism {
         let waits = match migration {
             Migration::Promote { .. } | Migration::Exchange { .. } => true,
             Migration::Demote { .. } => self.movement.demotes_in_fault,
@@ -128,10 +137,25 @@ impl World {
             Mechanism::InFault
         } else if matches!(migration, Migration::Exchange { .. }) {
             Mechanism::Exchange
-        } else if self.movement.transactions {
+        } else if !self.movement.transactions {
+            Mechanism::MovePages
+        } else if !self.movement.commit_copies {
             Mechanism::Transaction
+        } else if self.shadowed(page, migration) {
+            Mechanism::CopyInCommit
         } else {
             Mechanism::MovePages
+        }
+    }
+
+    /// Whether a shadow comes of it, or is there for it.
+    fn shadowed(&self, page: PageRef, migration: Migration) -> bool {
+        match migration {
+            Migration::Promote { keep_shadow, .. } => keep_shadow,
+            Migration::Demote { .. } => {
+                unit_of(self, page).is_some_and(|unit| self.has(unit, bits::SHADOW))
+            }
+            Migration::Exchange { .. } => false,
         }
     }
 
@@ -143,7 +167,7 @@ impl World {
         migration: Migration,
         stated: Option<Mechanism>,
     ) -> Served {
-        let own = self.mechanism(migration);
+        let own = self.mechanism(page, migration);
         let exchange = matches!(migration, Migration::Exchange { .. });
         let served = match stated {
             None => true,
@@ -208,7 +232,7 @@ impl World {
             self.set(unit, bits::ORDERED);
         }
         let index = match mechanism {
-            Mechanism::Transaction => self.program(unit),
+            Mechanism::Transaction | Mechanism::CopyInCommit => self.program(unit),
             _ => self.workers.workers.len() - 1,
         };
         let worker = &mut self.workers.workers[index];
@@ -362,8 +386,8 @@ impl World {
     /// Takes the next orders on; gives how long their copy takes.
     fn begin(&mut self, worker: &mut Worker, at: u64, clock: &mut dyn Clock) -> f64 {
         let most = match worker.mechanism {
-            Mechanism::Transaction => self.costs.batch_pages as usize,
-            _ => 1,
+            Mechanism::MovePages => 1,
+            _ => self.costs.batch_pages as usize,
         };
         let mut slots = Vec::with_capacity(most);
         while slots.len() < most
@@ -377,13 +401,19 @@ impl World {
         let program = self.program(slots[0].order.unit);
         let copied = slots.iter().filter(|slot| !slot.remap).count();
         #[expect(clippy::cast_precision_loss, reason = "pages of a batch")]
+        let copied = copied as f64;
         let (fixed, shootdowns) = match worker.mechanism {
-            Mechanism::Transaction => (
-                self.costs.transaction_fixed_ns * copied as f64,
-                self.costs.transaction_shootdowns * copied as f64,
+            Mechanism::MovePages => (self.costs.migrate_fixed_ns, 1.0),
+            // Protected together.
+            Mechanism::CopyInCommit => (self.costs.shadow_fixed_ns * copied, copied.min(1.0)),
+            _ => (
+                self.costs.transaction_fixed_ns * copied,
+                self.costs.transaction_shootdowns * copied,
             ),
-            _ => (self.costs.migrate_fixed_ns, 1.0),
         };
+        for slot in &mut slots {
+            slot.part = 1.0 / copied.max(1.0);
+        }
         let shootdown = self.shootdown_ns(program, By::Worker) * shootdowns;
         self.charge_shootdowns(program, By::Worker, Charge::Migration, shootdowns);
         let mut window = 0.0;
@@ -432,7 +462,7 @@ impl World {
             self.finish(mechanism, order, at, Verdict::Busy, None);
             return None;
         }
-        let remap = mechanism == Mechanism::Transaction
+        let remap = mechanism != Mechanism::MovePages
             && matches!(order.migration, Migration::Demote { .. })
             && self.has(unit, bits::SHADOW)
             && usize::from(self.shadow_on[unit as usize]) == to;
@@ -449,6 +479,7 @@ impl World {
             to,
             remap,
             dirtied: false,
+            part: 1.0,
         })
     }
 
@@ -500,13 +531,14 @@ impl World {
                     self.moved(worker.mechanism, slot, at, false, window);
                     return 0.0;
                 }
-                for slot in job.slots.iter_mut().filter(|slot| !slot.remap) {
+                let aborts = worker.mechanism == Mechanism::Transaction;
+                for slot in job.slots.iter_mut().filter(|slot| aborts && !slot.remap) {
                     slot.dirtied = clock.written(self, slot.order.unit, window);
                 }
                 0
             }
             Stage::Commit { index } => {
-                self.committed(job.slots[index], at);
+                self.committed(worker.mechanism, job.slots[index], at);
                 index + 1
             }
         };
@@ -543,6 +575,12 @@ impl World {
         let shootdown = self.shootdown_ns(program, By::Worker) * self.commit_shootdowns(slot);
         if slot.remap {
             self.costs.shadow_demote_ns + shootdown
+        } else if self.movement.commit_copies {
+            let (from, to) = (slot.from, slot.to);
+            let busy = [self.busy[from], self.busy[to]];
+            let bytes = self.space.bytes(slot.order.unit);
+            let copy = self.hardware.copy_ns(bytes, from, to, busy);
+            self.costs.migrate_fixed_ns + copy + shootdown
         } else {
             self.costs.commit_ns + shootdown
         }
@@ -551,12 +589,14 @@ impl World {
     const fn commit_shootdowns(&self, slot: Slot) -> f64 {
         if slot.remap {
             self.costs.shadow_demote_shootdowns
+        } else if self.movement.commit_copies {
+            slot.part
         } else {
             self.costs.commit_shootdowns
         }
     }
 
-    fn committed(&mut self, slot: Slot, at: u64) {
+    fn committed(&mut self, mechanism: Mechanism, slot: Slot, at: u64) {
         let keep = matches!(
             slot.order.migration,
             Migration::Promote {
@@ -565,7 +605,7 @@ impl World {
             }
         );
         let wait = self.commit_ns(slot);
-        self.moved(Mechanism::Transaction, slot, at, keep, wait);
+        self.moved(mechanism, slot, at, keep, wait);
     }
 
     fn moved(&mut self, mechanism: Mechanism, slot: Slot, at: u64, keep: bool, inaccessible: f64) {

@@ -5,6 +5,9 @@
 //! An order's page may be larger than the pages the memory is mapped with, or smaller: what is moved is
 //! every mapped page that lies in it, all at once and with one end. One worker takes order after
 //! order. With a DMA engine the copy takes no processor.
+//!
+//! As `terrace run` does it without options, the kernel moves what lies in the order, some pages a call, and whoever
+//! touches a page of a call waits.
 
 use terrace_core::PageRef;
 use terrace_policy::Mechanism;
@@ -29,6 +32,9 @@ use crate::world::round;
 /// 0.064 us instead of 1.0.
 const BATCHED: f64 = 0.064;
 
+/// Pages that the supervisor has the kernel move in one call, which has one shootdown (docs/agent.md).
+const CALL: f64 = 64.0;
+
 /// How HeMem copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Copying {
@@ -36,6 +42,24 @@ pub(crate) struct Copying {
     pub(crate) threads: u32,
     /// By a DMA engine: as fast, but no processor's time.
     pub(crate) dma: bool,
+    /// Not so, but by the kernel's own migration from outside.
+    pub(crate) by_kernel: bool,
+}
+
+impl Copying {
+    pub(crate) const BY_KERNEL: Self = Self {
+        threads: 1,
+        dma: false,
+        by_kernel: true,
+    };
+
+    const fn mechanism(self) -> Mechanism {
+        if self.by_kernel {
+            Mechanism::MovePages
+        } else {
+            Mechanism::WritersWait
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -95,7 +119,8 @@ impl World {
         migration: Migration,
         stated: Option<Mechanism>,
     ) -> Served {
-        if stated.is_some_and(|mechanism| mechanism != Mechanism::WritersWait) {
+        let own = self.movement.protected.map(Copying::mechanism);
+        if stated.is_some() && stated != own {
             return Err(Refusal::Unserved);
         }
         let units = self.space.within(page);
@@ -131,16 +156,19 @@ impl World {
     }
 
     fn end_protected(&mut self, order: Order, at: u64, verdict: Verdict, blocked: Option<f64>) {
+        let own = self.movement.protected.map(Copying::mechanism);
+        let mechanism = own.unwrap_or(Mechanism::WritersWait);
+        let told = self.reader.is_some() && mechanism == Mechanism::MovePages;
         self.ends.push_back(End {
             at,
             page: order.page,
             migration: order.migration,
             from: order.from,
             verdict,
-            mechanism: Mechanism::WritersWait,
+            mechanism,
             took: at.saturating_sub(order.since),
             inaccessible: blocked,
-            busy: None,
+            busy: blocked.filter(|_| told),
         });
     }
 
@@ -187,6 +215,12 @@ impl World {
         let threads = f64::from(worker.copying.threads);
         let busy = [self.busy[from], self.busy[to]];
         let copy = self.hardware.copy_by(threads, bytes, from, to, busy);
+        if worker.copying.by_kernel {
+            let job = self.begin_by_kernel(order, units, (from, to), copy, clock);
+            let wait = job.commit_ns;
+            worker.turn.job = Some(job);
+            return wait;
+        }
         let batch = (units.len() as f64 - 1.0).mul_add(BATCHED, 1.0);
         let fixed = self.costs.transaction_fixed_ns * batch;
         let shootdown = self.shootdown_ns(program, By::Worker);
@@ -221,6 +255,41 @@ impl World {
             load,
         });
         wait
+    }
+
+    /// The same by the kernel, call after call; the whole takes the job's `commit_ns`.
+    #[expect(clippy::cast_precision_loss, reason = "pages of an order")]
+    fn begin_by_kernel(
+        &mut self,
+        order: Order,
+        units: Vec<u32>,
+        (from, to): (usize, usize),
+        copy: f64,
+        clock: &mut dyn Clock,
+    ) -> Job {
+        let program = self.program(units[0]);
+        let pages = units.len() as f64;
+        let calls = (pages / CALL).ceil();
+        let shootdowns = self.shootdown_ns(program, By::Worker) * calls;
+        self.charge_shootdowns(program, By::Worker, Charge::Migration, calls);
+        let wait = copy + self.costs.migrate_fixed_ns * pages + shootdowns;
+        let bytes = units.iter().map(|unit| self.space.bytes(*unit)).sum();
+        for (node, share) in self.copy_load(bytes, copy.max(1.0), from, to) {
+            self.copying.lump(node, share, copy);
+        }
+        for unit in &units {
+            self.set(*unit, bits::BLOCKED);
+            clock.blocked(self, *unit, wait / calls);
+        }
+        self.totals.workers += wait;
+        Job {
+            order,
+            units,
+            to,
+            commits: true,
+            commit_ns: wait,
+            load: Vec::new(),
+        }
     }
 
     /// The copy, or the putting in place, is done; gives how long what follows takes.

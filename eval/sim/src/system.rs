@@ -7,6 +7,7 @@ use terrace_policy::FirstPlacement;
 use terrace_policy::Host;
 use terrace_policy::KernelScanner;
 use terrace_policy::KernelView;
+use terrace_policy::MachineOptions;
 use terrace_policy::Mover;
 use terrace_policy::Offer;
 use terrace_policy::PRESETS;
@@ -48,6 +49,9 @@ const OFFER: Offer = Offer {
         Mover::ParallelCopy,
     ],
 };
+
+/// The movers that `terrace run` has.
+const ON_LINUX: [Mover; 2] = [Mover::MovePages, Mover::Agent];
 
 /// A system beside the presets: what they are compared with.
 #[derive(Debug)]
@@ -112,6 +116,7 @@ const COPY_THREADS: u32 = 4;
 /// The kernel's migration, asked for from outside by nobody who takes time.
 const ORDINARY: Movement = Movement {
     transactions: false,
+    commit_copies: false,
     synchronous: false,
     demotes_in_fault: false,
     exchange: false,
@@ -156,7 +161,12 @@ fn of_preset(
     hardware: &Hardware,
     space: &Space,
 ) -> Result<System, SimError> {
-    let fit = fit(preset, &setup.trackers, setup.mover, &OFFER)?;
+    let as_run = setup.costs.in_service && setup.mover == Mover::Auto && preset.in_user_space();
+    let offer = Offer {
+        movers: if as_run { &ON_LINUX } else { OFFER.movers },
+        ..OFFER
+    };
+    let fit = fit(preset, &setup.trackers, setup.mover, &offer)?;
     let host = Host {
         given: fit.takes,
         ..host(preset, setup, hardware, space)
@@ -182,19 +192,10 @@ fn of_preset(
     };
     // All of a set can be had here, so the first is it.
     let set = fit.trackers.first().map_or(&[][..], Vec::as_slice);
+    let idle = fit.takes.is_empty() && set.is_empty();
     let movement = match fit.mover {
-        _ if fit.takes.is_empty() && set.is_empty() => ORDINARY,
-        Mover::Agent if preset.takes().contains(Capabilities::WRITERS_WAIT) => Movement {
-            protected: Some(Copying {
-                threads: options.copy_threads.unwrap_or(1),
-                dma: params.0.switch("dma", false)?,
-            }),
-            ..supervised
-        },
-        Mover::Agent => Movement {
-            transactions: true,
-            ..supervised
-        },
+        _ if idle => ORDINARY,
+        Mover::Agent => by_agent(preset, params, &options, as_run, supervised)?,
         Mover::InFault => Movement {
             synchronous: true,
             supervised: preset.in_user_space(),
@@ -226,6 +227,36 @@ fn of_preset(
         first_placement: options.first_placement,
         tracked,
         sample_period: options.sample_period.filter(|_| pmu),
+    })
+}
+
+/// The agent's part: the preset's own mechanism, or as run `--commit copy`, where the kernel moves all pages and the
+/// agent makes shadows.
+fn by_agent(
+    preset: &Preset,
+    params: &mut Params,
+    options: &MachineOptions,
+    as_run: bool,
+    supervised: Movement,
+) -> Result<Movement, SimError> {
+    if !preset.takes().contains(Capabilities::WRITERS_WAIT) {
+        return Ok(Movement {
+            transactions: true,
+            commit_copies: as_run,
+            ..supervised
+        });
+    }
+    // An engine that copies is asked for with the protection that its copies need.
+    let dma = params.0.switch("dma", false)?;
+    let own = Copying {
+        threads: options.copy_threads.unwrap_or(1),
+        dma,
+        by_kernel: false,
+    };
+    let by_kernel = as_run && !dma;
+    Ok(Movement {
+        protected: Some(if by_kernel { Copying::BY_KERNEL } else { own }),
+        ..supervised
     })
 }
 

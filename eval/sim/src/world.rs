@@ -192,6 +192,9 @@ pub(crate) struct Tracked {
 pub(crate) struct Movement {
     /// By transactions and with shadows, else by the kernel's ordinary migration.
     pub(crate) transactions: bool,
+    /// With those: the kernel moves a page that is to keep a shadow, and the shadow is copied afterwards; all others go
+    /// by its ordinary migration (`terrace run` without options).
+    pub(crate) commit_copies: bool,
     /// Promotions that are ordered in a hint fault are carried out in it.
     pub(crate) synchronous: bool,
     /// MTM's or Nimble's way instead of either: by several threads, beside the program until it writes.
@@ -341,7 +344,7 @@ impl World {
             armed_at: Vec::new(),
             shadow_on: Vec::new(),
             shadows: vec![VecDeque::new(); programs],
-            workers: Workers::new(programs),
+            workers: Workers::new(programs, movement.commit_copies),
             copier: movement.threaded.map(Copier::new),
             protected: movement.protected.map(ProtectedCopy::new),
             tracked: Tracked::default(),
@@ -557,19 +560,19 @@ impl World {
 
     /// A write ran into a protected page.
     pub(crate) fn write_protect_fault(&mut self, program: usize) {
+        self.protected_write(program, self.costs.write_protect_fault_ns);
+    }
+
+    fn protected_write(&mut self, program: usize, ns: f64) {
         self.totals.write_protect_faults += 1;
-        self.charge(
-            program,
-            Charge::Migration,
-            self.costs.write_protect_fault_ns,
-        );
+        self.charge(program, Charge::Migration, ns);
     }
 
     /// The program wrote to a page with a shadow.
     pub(crate) fn shadow_written(&mut self, engine: &mut Engine, unit: u32, at: u64) {
         self.now = self.now.max(at);
         let program = self.program(unit);
-        self.write_protect_fault(program);
+        self.protected_write(program, self.costs.shadow_write_ns);
         self.drop_shadow(unit);
         let page = self.space.page(unit);
         engine.observe(Nanos(self.now), &Event::ShadowLost { page });

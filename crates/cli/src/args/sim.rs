@@ -46,8 +46,10 @@ pub(crate) struct CommonArgs {
     /// Same seed, same result.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Costs, as TOML or as `terrace bench primitives --json` wrote them.
-    #[arg(long, value_name = "FILE")]
+    /// Costs of all policies: those of the papers' systems (papers), of Terrace in user space (hardware), of the
+    /// emulated machine (lab), or a file: TOML, or JSON as `terrace bench primitives --json` wrote it, whose values take
+    /// the place of the policy's own. If not given, each policy has its own: the kernel's those of papers, Terrace's those of hardware.
+    #[arg(long, value_name = "COSTS")]
     pub(crate) costs: Option<PathBuf>,
 }
 

@@ -3,7 +3,7 @@
 //!
 //! The simulator's costs are made of figures here and nowhere else; the names are those of
 //! `eval/sim/src/costs.rs`. A cost that cannot be measured is null, and the simulator keeps the
-//! papers' value.
+//! system's own.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -101,7 +101,7 @@ pub fn table(report: &Report) -> String {
     .expect("a String takes all");
     for (name, ns) in &report.costs {
         let ns = ns.map_or_else(
-            || "null: the papers' value stays".to_owned(),
+            || "null: the system's own stays".to_owned(),
             |ns| format!("{ns:.1}"),
         );
         writeln!(text, "  {name:<24}{ns}").expect("a String takes all");

@@ -88,19 +88,8 @@ fn what_is_present_and_where_is_what_pagemap_says() {
         count: 1 << 40,
     };
     let mut tables = PageTables::open(&[all, odd]).expect("readable page tables");
-    let all_accessed = |found: &[RawChunk]| {
-        let mut chunks = found.iter();
-        chunks.all(|chunk| chunk.accessed() == chunk.present())
-    };
-    // The kernel's own DAMON takes some (see below).
-    let mut found = gather(&mut tables, std::process::id(), of(start, 3));
-    for _ in 0..20 {
-        if all_accessed(&found) {
-            break;
-        }
-        touched.iter().for_each(|page| write(start + page * 4096));
-        found = gather(&mut tables, std::process::id(), of(start, 3));
-    }
+    let writes = || touched.iter().for_each(|page| write(start + page * 4096));
+    let found = accessed(&mut tables, of(start, 3), None, writes);
     assert_eq!(found.len(), 2);
     for chunk in &found {
         assert!(!chunk.huge());
@@ -164,14 +153,20 @@ fn protect(range: Range, flags: rustix::mm::MprotectFlags) {
     }
 }
 
-/// What is read of this chunk when what was done to it has given all of its pages, or only one, their accessed bits. The kernel's
+/// What is read of these chunks when what was done to them has given all of their pages, or so many, their accessed bits. The kernel's
 /// own DAMON (`DAMON_STAT`, Linux 6.17) takes some, every 5 ms a few of the whole machine's: then it is done again.
-fn accessed(range: Range, count: Option<u32>, mut done: impl FnMut()) -> Vec<RawChunk> {
-    let mut tables = PageTables::open(&[]).expect("readable page tables");
+fn accessed(
+    tables: &mut PageTables,
+    range: Range,
+    count: Option<u32>,
+    mut done: impl FnMut(),
+) -> Vec<RawChunk> {
+    let all = |found: &[RawChunk], of: fn(&RawChunk) -> u32| found.iter().map(of).sum::<u32>();
     for _ in 0..20 {
         done();
-        let found = gather(&mut tables, std::process::id(), range);
-        if found[0].accessed().count() == count.unwrap_or(found[0].present().count()) {
+        let found = gather(tables, std::process::id(), range);
+        let present = all(&found, |chunk| chunk.present().count());
+        if all(&found, |chunk| chunk.accessed().count()) == count.unwrap_or(present) {
             return found;
         }
     }
@@ -190,8 +185,9 @@ fn a_page_that_may_not_be_touched_is_there_with_its_accessed_bit() {
         let start = memory(1, advice);
         let range = of(start, 1);
         let writes = || (0..4).for_each(|page| write(start + page * 4096));
-        let before = accessed(range, None, writes);
-        let armed = accessed(range, None, || {
+        let mut tables = PageTables::open(&[]).expect("readable page tables");
+        let before = accessed(&mut tables, range, None, writes);
+        let armed = accessed(&mut tables, range, None, || {
             protect(range, MprotectFlags::READ | MprotectFlags::WRITE);
             writes();
             protect(range, MprotectFlags::empty());
@@ -215,7 +211,7 @@ fn a_page_that_may_not_be_touched_is_there_with_its_accessed_bit() {
         assert_eq!(cleared[0].present(), before[0].present());
         assert!(cleared[0].accessed().is_empty(), "{advice:?}");
         protect(range, MprotectFlags::READ | MprotectFlags::WRITE);
-        let touched = accessed(range, Some(1), || write(start + 4096));
+        let touched = accessed(&mut tables, range, Some(1), || write(start + 4096));
         assert_eq!(touched[0].present(), before[0].present());
     }
 }

@@ -32,11 +32,7 @@ pub(crate) fn sim(args: &SimArgs) -> anyhow::Result<u8> {
     if !args.no_oracle && setup.system != ORACLE.name {
         let oracle = Setup {
             system: ORACLE.name.to_owned(),
-            costs: costs(&SimArgs {
-                policy: ORACLE.name.to_owned(),
-                mover: Mover::Auto,
-                ..args.clone()
-            })?,
+            costs: costs(args, ORACLE.name, Mover::Auto)?,
             params: toml::Table::new(),
             priorities: BTreeMap::new(),
             trackers: vec![TrackerKind::Auto],
@@ -92,7 +88,7 @@ pub(crate) fn setup(args: &SimArgs) -> anyhow::Result<Setup> {
     }
     let workload =
         Workload::named(&args.workload, &sizes).map_err(|error| usage(error.to_string()))?;
-    let costs = costs(args)?;
+    let costs = costs(args, &args.policy, args.mover)?;
     let mut params = toml::Table::new();
     for param in &args.param {
         let (name, value) = param
@@ -155,9 +151,9 @@ fn value_of(text: &str) -> toml::Value {
         .unwrap_or_else(|_| toml::Value::String(text.to_owned()))
 }
 
-/// Of what was asked for, else as it is for that policy.
-fn costs(args: &SimArgs) -> anyhow::Result<Costs> {
-    let own = || Costs::as_it_is(&args.policy, args.mover);
+/// Of what was asked for, else of that system as it is.
+fn costs(args: &SimArgs, system: &str, mover: Mover) -> anyhow::Result<Costs> {
+    let own = || Costs::as_it_is(system, mover);
     let path = match &args.common.costs {
         None if args.play.lab => return Ok(Costs::lab()),
         None => return Ok(own()),

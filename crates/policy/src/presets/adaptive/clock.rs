@@ -49,11 +49,11 @@ impl Clock {
         (ours.0.min(ran.0 / usual), ours.1.min(ran.1 / usual))
     }
 
-    /// That was the last reading of a chunk in the pass.
-    pub(super) fn last(&mut self, ours: Times, ran: Option<Times>) {
+    /// That was the last reading of a chunk in the pass: our time and processor time, s.
+    pub(super) fn last(&mut self, ours: f64, ran: Option<f64>) {
         if let Some(ran) = ran {
-            self.ours += ours.1;
-            self.ran += ran.1;
+            self.ours += ours;
+            self.ran += ran;
         }
     }
 
@@ -79,7 +79,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn pass(clock: &mut Clock, ours: f64, ran: f64) -> f64 {
-        clock.last((0.0, ours), Some((0.0, ran)));
+        clock.last(ours, Some(ran));
         clock.end()
     }
 
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn without_processor_time_every_pass_is_whole() {
         let mut clock = Clock::new();
-        clock.last((0.0, 1.0), None);
+        clock.last(1.0, None);
         assert!(near(clock.end(), 1.0) && near(clock.share, 1.0));
         assert!(near(pass(&mut clock, 1.0, 0.0), 0.0), "never ran");
         assert!(near(pass(&mut clock, 1.0, 1.0), 1.0));

@@ -24,7 +24,7 @@ impl Adaptive {
         let (since, until) = process.clock.own(ours, ran);
         if reading.last {
             process.pass_s = ours.1.max(1e-3);
-            process.clock.last(ours, ran);
+            process.clock.last(ours.1, ran.map(|ran| ran.1));
         }
         let pass = process.pass_s;
         let seen = Seen {

@@ -103,8 +103,8 @@ fn it_says_what_it_believes() {
     assert!(about(Some(beyond)).page.is_none(), "not its memory");
 }
 
-/// Moves a pass, of those after the first ten.
-fn moves_at_rest(idle: impl Fn(usize, &mut Dice, f64) -> f64) -> u64 {
+/// Moves a pass, of those after the first ten, and surprises in all.
+fn moves_at_rest(idle: impl Fn(usize, &mut Dice, f64) -> f64) -> (u64, u64) {
     let mut machine = Machine::new(PAGES, QUARTER);
     for _ in 0..10 {
         machine.pass(&idle);
@@ -113,7 +113,7 @@ fn moves_at_rest(idle: impl Fn(usize, &mut Dice, f64) -> f64) -> u64 {
     for _ in 0..20 {
         machine.pass(&idle);
     }
-    (machine.moves - before) / 20
+    ((machine.moves - before) / 20, machine.figure("surprises"))
 }
 
 /// When a program is stopped: in turns with when it runs, both for random times of that mean, s.
@@ -181,15 +181,16 @@ fn who_is_stopped_keeps_its_pages() {
 
 #[test]
 fn uniform_access_moves_next_to_nothing() {
-    let moves = moves_at_rest(|_, dice, _| dice.exponential() / 30.0);
+    let (moves, surprises) = moves_at_rest(|_, dice, _| dice.exponential() / 30.0);
     assert!(moves * 1000 < PAGES as u64, "{moves} pages a pass");
+    assert_eq!(surprises, 0);
 }
 
 #[test]
 #[expect(clippy::cast_precision_loss, reason = "small numbers")]
 fn a_scan_moves_next_to_nothing() {
     let round = 2.7;
-    let moves = moves_at_rest(|page, _, now| {
+    let (moves, _) = moves_at_rest(|page, _, now| {
         let at = page as f64 / PAGES as f64 * round;
         (at - now % round).rem_euclid(round)
     });
@@ -208,6 +209,26 @@ fn a_hot_set_that_jumps_is_followed() {
     }
     let found = fast_of(&machine, PAGES - EIGHTH);
     assert!(found > EIGHTH * 9 / 10, "{found} of {EIGHTH}");
+}
+
+/// At rest a pass is long; a hot set that jumps in one is not waited for until it is over, let alone until the next one is.
+#[test]
+fn a_jump_is_seen_within_a_pass() {
+    let mut machine = Machine::new(PAGES, QUARTER);
+    machine.busy = Nanos::from_millis(80);
+    for _ in 0..30 {
+        machine.pass(hot(PAGES / 2));
+    }
+    let pass = machine.figure("pass_ms");
+    assert!(pass >= 8_000, "reading takes 1 % of a processor: {pass} ms");
+    assert_eq!(machine.figure("surprises"), 0);
+    let jumped = machine.seconds();
+    while fast_of(&machine, PAGES - EIGHTH) < EIGHTH * 9 / 10 {
+        machine.pass(hot(PAGES - EIGHTH));
+    }
+    let took = machine.seconds() - jumped;
+    assert!(took <= 3, "{took} s, with passes of {pass} ms before");
+    assert_eq!(machine.figure("surprises"), 1);
 }
 
 #[test]

@@ -77,6 +77,8 @@ pub(crate) struct Machine {
     pass: u64,
     cleared: u64,
     pub(crate) dice: Dice,
+    /// Processor time that reading it all takes.
+    pub(crate) busy: Nanos,
     /// What the program runs in so long from then on, s.
     pub(crate) runs: Box<dyn Fn(f64, f64) -> f64>,
     /// Orders by pass, and their pages.
@@ -101,6 +103,7 @@ impl Machine {
             pass: 0,
             cleared: 0,
             dice: Dice(1),
+            busy: Nanos::ZERO,
             runs: Box::new(|_, time| time),
             moves: 0,
             orders: Vec::new(),
@@ -204,26 +207,58 @@ impl Machine {
             .take_while(|rung| *rung < self.pass)
             .collect();
         rungs.push(self.pass);
-        let mut since = 0;
-        for until in rungs {
+        let (mut since, mut done) = (0, 0);
+        while done < rungs.len() {
+            self.wait_for(start + rungs[done]);
+            self.shorten(&mut rungs, done);
+            let until = rungs[done];
             self.now = start + until;
-            let last = until == self.pass;
+            done += 1;
             for chunk in 0..self.fast.len().div_ceil(CHUNK_PAGES) {
-                self.read(chunk, &idle, since, until, last);
+                self.read(chunk, &idle, since, until, done == rungs.len());
             }
             self.memory();
             self.act();
+            self.shorten(&mut rungs, done);
             since = until;
-            if last {
-                break;
-            }
         }
+        let watched = Event::Watched {
+            pid: PID,
+            pages: self.fast.len() as u64,
+            busy: self.busy,
+        };
+        self.policy.observe(Nanos(self.now), &watched);
         // The plan comes a little later, with the next pass under way.
         let due = self.policy.next_deadline();
         if due != Nanos::MAX {
             self.now = self.now.max(due.0);
             self.act();
         }
+    }
+
+    /// Lets the policy act when it wants to until then.
+    fn wait_for(&mut self, then: u64) {
+        while self.policy.next_deadline().0 < then {
+            self.now = self.now.max(self.policy.next_deadline().0);
+            self.act();
+        }
+    }
+
+    /// A pass under way ends sooner where shorter ones were asked for.
+    fn shorten(&self, rungs: &mut Vec<u64>, done: usize) {
+        let end = self.pass.max(self.now - self.cleared);
+        if done < rungs.len() && rungs.last().is_some_and(|last| *last > end) {
+            let keep = rungs.iter().take_while(|rung| **rung < end).count();
+            rungs.truncate(keep.max(done));
+            rungs.push(end);
+        }
+    }
+
+    /// A figure of the policy.
+    pub(crate) fn figure(&self, name: &str) -> u64 {
+        let all = self.policy.counters();
+        let one = all.iter().find(|(figure, _)| figure.name == name);
+        one.expect("it has that figure").1
     }
 
     fn read(&mut self, chunk: usize, idle: &[f64], since: u64, until: u64, last: bool) {

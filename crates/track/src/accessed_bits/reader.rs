@@ -22,7 +22,7 @@ use terrace_core::ladder;
 use terrace_sys::clock;
 
 use super::AccessedBitsConfig;
-use super::length::doublings;
+use super::length::Length;
 use super::nodes::Nodes;
 use super::process::Process;
 use super::reading::Reading;
@@ -61,8 +61,7 @@ pub(super) struct Reader {
     paused: bool,
     /// Clearing an entry, ns, a running mean.
     clear_ns: f64,
-    /// How often the pass that was asked for is doubled.
-    doublings: u32,
+    length: Length,
     told: Vec<Told>,
 }
 
@@ -84,7 +83,7 @@ impl Reader {
             asked: None,
             paused: false,
             clear_ns: CLEAR_NS,
-            doublings: 0,
+            length: Length::default(),
             told: Vec::new(),
         }
     }
@@ -139,7 +138,13 @@ impl Reader {
 
     /// What is asked for holds for passes under way where it is shorter.
     fn ask(&mut self, shortest: Nanos, pass: Nanos, now: Nanos) {
-        let first = self.asked.replace((shortest, pass)).is_none();
+        let before = self.asked.replace((shortest, pass));
+        let first = before.is_none();
+        let pays_off = self.least(Nanos::ZERO);
+        if before.is_some_and(|(_, before)| pass < before) && self.length.hurry(pays_off, now) {
+            let processes = self.processes.values_mut();
+            processes.for_each(|process| process.busy_before = Nanos::ZERO);
+        }
         for (pid, process) in &mut self.processes {
             if first {
                 self.queue.push(Reverse((now, *pid, What::Begin)));
@@ -204,12 +209,16 @@ impl Reader {
     /// How long a pass is: as asked for, or doubled as often as the budget wants it. `own` is what the last pass took of
     /// the process at hand, which is not among the others meanwhile.
     fn pass(&mut self, own: Nanos) -> Nanos {
+        let asked = self.asked.map_or(Nanos::from_secs(1), |(_, pass)| pass);
+        let least = self.least(own);
+        self.length.of(asked, least)
+    }
+
+    /// How long a pass is to be at least by the budget.
+    fn least(&self, own: Nanos) -> Nanos {
         let others = self.processes.values().map(|process| process.busy_before.0);
         let busy = others.sum::<u64>() + own.0;
-        let asked = self.asked.map_or(Nanos::from_secs(1), |(_, pass)| pass);
-        let least = busy.saturating_mul(1_000) / u64::from(self.config.budget_permille.max(1));
-        self.doublings = doublings(self.doublings, asked, Nanos(least));
-        Nanos(asked.0.saturating_mul(1 << self.doublings))
+        Nanos(busy.saturating_mul(1_000) / u64::from(self.config.budget_permille.max(1)))
     }
 
     fn begin(&mut self, process: &mut Process, now: Nanos) -> bool {

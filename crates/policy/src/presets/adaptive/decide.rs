@@ -12,7 +12,10 @@ use terrace_core::Pid;
 use super::Adaptive;
 use super::census::Census;
 use super::classes::CLASSES;
+use super::classes::class_of;
+use super::estimate::Seen;
 use super::explain;
+use super::pace::ALARM_AGAIN;
 use super::pace::Shown;
 use super::select;
 use super::select::Group;
@@ -22,8 +25,6 @@ use super::whole_ns;
 /// Bits a page by which a pass must be worse predicted than usual to be a new phase: a page's class is
 /// then half an octave further off than usual.
 const ALARM_BITS: f64 = 0.5;
-/// No second alarm within so long.
-const ALARM_AGAIN: Nanos = Nanos::from_millis(30_000);
 
 const SIZES: [PageSize; 2] = [PageSize::Base4K, PageSize::Huge2M];
 
@@ -61,6 +62,37 @@ impl Adaptive {
         }
     }
 
+    /// Looks at what passes under way have shown so far: a new phase is known before they are over, and they are not
+    /// waited for.
+    pub(super) fn look(&mut self, now: Nanos) {
+        self.look_at = Nanos::MAX;
+        let mut alarmed = false;
+        for process in self.processes.values_mut() {
+            let (since, until) = process.rung;
+            let again = |at: Nanos| now.since(at) < ALARM_AGAIN;
+            if until <= 0.0 || process.alarmed || process.surprised.is_some_and(again) {
+                continue;
+            }
+            let seen = Seen {
+                seen: true,
+                since,
+                until,
+            };
+            let step = self.steps.of(seen, process.pass_s);
+            let least = |class: usize| class_of(step.next[(2 * class).max(1)]);
+            process.alarmed = process.transitions.surprised_so_far(least, ALARM_BITS);
+            alarmed |= process.alarmed;
+        }
+        if alarmed && self.pace.surprised(self.cost(), &self.params) {
+            self.ask();
+        }
+    }
+
+    /// Processor time that reading all pages once takes, ns.
+    fn cost(&self) -> f64 {
+        whole(self.processes.values().map(|process| process.busy.0))
+    }
+
     /// Learns from a process's pass, which is over.
     pub(super) fn end_pass(&mut self, now: Nanos, pid: Pid) {
         let keep = 1.0 - f64::from(self.params.forget_percent) / 100.0;
@@ -74,14 +106,16 @@ impl Adaptive {
         // Transitions of a pass of another length are others, and those between two lengths are of neither.
         let changed = (process.pass_s / process.pass_s_before - 1.0).abs() > 0.1;
         process.pass_s_before = process.pass_s;
-        let again = |at: Nanos| now.0.saturating_sub(at.0) < ALARM_AGAIN.0;
+        process.rung = (0.0, 0.0);
+        let alarmed = std::mem::take(&mut process.alarmed);
+        let again = |at: Nanos| now.since(at) < ALARM_AGAIN;
         let alarm = if changed || process.surprised.is_some_and(again) {
             f64::INFINITY
         } else {
             ALARM_BITS
         };
         let whole = process.clock.end();
-        if process.transitions.end_pass(keep, whole, alarm) {
+        if process.transitions.end_pass(keep, whole, alarm) || alarmed {
             // A new phase: nothing that was estimated or counted is of it.
             process.transitions = Transitions::new();
             self.chunks.begin_anew(pid, process.pass);
@@ -138,7 +172,7 @@ impl Adaptive {
         self.counters.swaps += quotas.swapped;
         Shown {
             gain: quotas.gain,
-            cost: whole(self.processes.values().map(|process| process.busy.0)),
+            cost: self.cost(),
             fast: on_fast,
             first: self
                 .processes

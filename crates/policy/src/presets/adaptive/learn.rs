@@ -25,6 +25,8 @@ impl Adaptive {
         if reading.last {
             process.pass_s = ours.1.max(1e-3);
             process.clock.last(ours.1, ran.map(|ran| ran.1));
+        } else if until > process.rung.1 {
+            process.rung = (since, until);
         }
         let pass = process.pass_s;
         let seen = Seen {

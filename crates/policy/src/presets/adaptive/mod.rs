@@ -120,6 +120,8 @@ pub struct Adaptive {
     /// When to plan, and by when at the latest.
     plan_at: Nanos,
     plan_by: Nanos,
+    /// When to look at what passes under way have shown.
+    look_at: Nanos,
     /// No other plan before, where processes end their passes one after the other.
     plan_again: Nanos,
     /// The pace does not change before.
@@ -155,6 +157,7 @@ impl Adaptive {
             pace,
             plan_at: Nanos::MAX,
             plan_by: Nanos::MAX,
+            look_at: Nanos::MAX,
             plan_again: Nanos::ZERO,
             pace_at: Nanos::ZERO,
             surprised: false,
@@ -243,12 +246,20 @@ impl Policy for Adaptive {
                 self.plan_by = now + Nanos(self.pace.pass.0 / 2);
             }
             self.plan_at = (now + QUIET).min(self.plan_by);
-        } else if self.params.early && !candidates.is_empty() {
+            return;
+        }
+        // Once for all chunks that are read about now.
+        let soon = Nanos(reading.until.0 / 8).max(QUIET);
+        self.look_at = self.look_at.min(now + soon);
+        if self.params.early && !candidates.is_empty() {
             self.promote_early(key, candidates);
         }
     }
 
     fn tick(&mut self, now: Nanos) {
+        if now >= self.look_at {
+            self.look(now);
+        }
         if now >= self.plan_at {
             self.decide(now);
         }
@@ -259,7 +270,7 @@ impl Policy for Adaptive {
     }
 
     fn next_deadline(&self) -> Nanos {
-        self.plan_at
+        self.plan_at.min(self.look_at)
     }
 
     fn explain(&self, now: Nanos, about: About) -> Option<Belief> {
@@ -290,7 +301,7 @@ impl Policy for Adaptive {
 
 impl Adaptive {
     fn bytes(&self) -> u64 {
-        let matrix = CLASSES * CLASSES * (size_of::<f64>() + size_of::<u32>());
+        let matrix = CLASSES * CLASSES * (2 * size_of::<f64>() + size_of::<u32>());
         self.chunks.bytes() + (self.processes.len() * matrix) as u64 + self.moves.bytes()
     }
 }

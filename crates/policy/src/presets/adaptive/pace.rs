@@ -5,7 +5,8 @@
 //! cost      = processor time of the last pass, as the reader tells it
 //! pass      x 2  while  what the last pass could gain  <  its cost  and  cost / pass > 1 % of a processor
 //!                or     cost / pass > 5 %
-//!           / 2  while  it could gain more than eight times its cost; the shortest when a process surprises
+//!           / 2  while  it could gain more than eight times its cost
+//!           the shortest  when a process surprises  and  cost / 30 s <= 5 %: no other surprise is believed for so long
 //! shortest  / 2  while more pages are seen at the first reading than half of the fast tier has: they cannot be told apart
 //!           x 2  while they are less than a 32nd of it
 //! ```
@@ -20,6 +21,8 @@ use super::params::Params;
 const REST_SHARE: f64 = 0.01;
 const BUSY_SHARE: f64 = 0.05;
 const PAYS_WELL: f64 = 8.0;
+/// No second surprise of a process within so long.
+pub(super) const ALARM_AGAIN: Nanos = Nanos::from_millis(30_000);
 /// The shortest wait stays within this factor of the first one.
 const FINER: u64 = 8;
 
@@ -65,6 +68,13 @@ impl Pace {
         changed
     }
 
+    /// A process did what nobody expected, while reading all pages once costs that, ns. Whether that is another pace.
+    pub(super) fn surprised(&mut self, cost: f64, params: &Params) -> bool {
+        #[expect(clippy::cast_precision_loss, reason = "a time")]
+        let share = cost / ALARM_AGAIN.0 as f64;
+        share <= BUSY_SHARE && self.hurry(params)
+    }
+
     /// After a pass.
     pub(super) fn next(&mut self, shown: Shown, params: &Params) {
         if !params.pace {
@@ -75,7 +85,7 @@ impl Pace {
         let share = |pass: Nanos| cost / pass.0 as f64;
         let half = Nanos(self.pass.0 / 2).max(params.pass_min);
         let rests = !shown.surprised && shown.gain < cost && share(self.pass) > REST_SHARE;
-        if shown.surprised && share(params.pass_min) <= BUSY_SHARE {
+        if shown.surprised && share(ALARM_AGAIN) <= BUSY_SHARE {
             self.pass = params.pass_min;
         } else if rests || share(self.pass) > BUSY_SHARE {
             let longer = Nanos(self.pass.0.saturating_mul(2)).min(params.pass_max);
@@ -125,17 +135,11 @@ mod tests {
             },
             &params,
         );
-        assert_eq!(
-            pace.pass,
-            Nanos(rest.0 / 4),
-            "the shortest would cost too much"
-        );
-        let small = Shown {
-            surprised: true,
-            cost: 60e3,
-            ..SHOWN
-        };
-        pace.next(small, &params);
+        assert_eq!(pace.pass, params.pass_min);
+        pace.next(SHOWN, &params);
+        assert!(pace.pass > params.pass_min, "one such pass is worth it");
+        let large = 1.6e9;
+        assert!(!pace.surprised(large, &params) && pace.surprised(SHOWN.cost, &params));
         assert_eq!(pace.pass, params.pass_min);
         assert!(!pace.hurry(&params));
         pace.pass = rest;

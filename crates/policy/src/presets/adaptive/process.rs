@@ -32,6 +32,10 @@ pub(super) struct Process {
     pub(super) busy: Nanos,
     /// When it last did what nobody expected.
     pub(super) surprised: Option<Nanos>,
+    /// It did in this pass, by what was seen so far.
+    pub(super) alarmed: bool,
+    /// The last of the readings in this pass that others were seen with, s of its own time: since and until.
+    pub(super) rung: (f64, f64),
 }
 
 impl Process {
@@ -50,6 +54,8 @@ impl Process {
             first_before: 0,
             busy: Nanos::ZERO,
             surprised: None,
+            alarmed: false,
+            rung: (0.0, 0.0),
         };
         process.evaluate(params, saved_ns);
         process
@@ -58,9 +64,9 @@ impl Process {
     /// Values by what was counted.
     pub(super) fn evaluate(&mut self, params: &Params, saved_ns: f64) {
         let horizon = params.horizon.as_secs_f64();
-        let m = self.transitions.matrix();
         let r = self.transitions.rates();
         let saved = saved_ns * self.clock.share;
-        self.values = value::values(&m, &r, self.pass_s, horizon, saved);
+        let m = self.transitions.matrix();
+        self.values = value::values(m, &r, self.pass_s, horizon, saved);
     }
 }

@@ -13,7 +13,8 @@
 //! next to it did. Before anything was, pages stay in their class, and its estimated rate is believed by half.
 //!
 //! **Surprise**: bits a page by which M predicted this pass worse than it thought it would:
-//! `-sum n[k][k'] log2 M[k][k'] / n  -  entropy of M's rows`: a new phase.
+//! `-sum n[k][k'] log2 M[k][k'] / n  -  entropy of M's rows`: a new phase. Within a pass the same of the pages seen so far:
+//! the sooner a page is seen, the higher its class is then, so what M expected of them are the ends of its rows.
 
 use super::classes::CLASSES;
 use super::classes::Level;
@@ -36,7 +37,11 @@ pub(super) type Matrix = Vec<[f64; CLASSES]>;
 pub(super) struct Transitions {
     /// This pass.
     now: Vec<[u32; CLASSES]>,
+    /// Pages that the pass before left in each class.
+    pages: [f64; CLASSES],
     counts: Matrix,
+    /// M of these counts.
+    matrix: Matrix,
     seen: [f64; CLASSES],
     exposure: [f64; CLASSES],
     /// Whether a page was observed in this pass.
@@ -46,14 +51,18 @@ pub(super) struct Transitions {
 
 impl Transitions {
     pub(super) fn new() -> Self {
-        Self {
+        let mut new = Self {
             now: vec![[0; CLASSES]; CLASSES],
+            pages: [0.0; CLASSES],
             counts: vec![[0.0; CLASSES]; CLASSES],
+            matrix: Vec::new(),
             seen: [0.0; CLASSES],
             exposure: [0.0; CLASSES],
             observed: false,
             trained: false,
-        }
+        };
+        new.matrix = new.by_counts();
+        new
     }
 
     /// So many pages of level `from` were observed for so long, s, and have come to `to`, unless their estimate was
@@ -89,15 +98,18 @@ impl Transitions {
         let keep = keep.powf(part);
         let surprise = self.trained.then(|| self.surprise()).flatten();
         let surprised = surprise.is_some_and(|bits| bits > alarm);
+        self.pages = [0.0; CLASSES];
         for class in 0..CLASSES {
             for to in 0..CLASSES {
                 let new = f64::from(std::mem::take(&mut self.now[class][to]));
+                self.pages[to] += new;
                 self.trained |= new > 0.0;
                 self.counts[class][to] = self.counts[class][to] * keep + new * part;
             }
             self.seen[class] *= keep;
             self.exposure[class] *= keep;
         }
+        self.matrix = self.by_counts();
         surprised
     }
 
@@ -109,10 +121,15 @@ impl Transitions {
         self.seen.iter_mut().for_each(|n| *n *= OTHER_LENGTH);
         self.exposure.iter_mut().for_each(|n| *n *= OTHER_LENGTH);
         self.trained = false;
+        self.matrix = self.by_counts();
     }
 
     /// M: each row sums up to 1.
-    pub(super) fn matrix(&self) -> Matrix {
+    pub(super) const fn matrix(&self) -> &Matrix {
+        &self.matrix
+    }
+
+    fn by_counts(&self) -> Matrix {
         let near = near(|class| {
             let mut rises = [0.0; RISES];
             rises[CLASSES - 1 - class..][..CLASSES].copy_from_slice(&self.counts[class]);
@@ -147,25 +164,36 @@ impl Transitions {
     }
 
     fn surprise(&self) -> Option<f64> {
-        let matrix = self.matrix();
-        let (mut cross, mut own, mut pages) = (0.0, 0.0, 0.0);
-        for (row, now) in matrix.iter().zip(&self.now) {
-            let n: f64 = now.iter().map(|n| f64::from(*n)).sum();
-            if n <= 0.0 {
-                continue;
+        let pages = |now: &[u32; CLASSES]| now.iter().map(|n| f64::from(*n)).sum();
+        self.excess(self.now.iter().map(pages), |_| 0)
+    }
+
+    /// Surprise by those pages only that were seen so far, where one of class `k` that is seen is in `least(k)` or above.
+    pub(super) fn surprised_so_far(&self, least: impl Fn(usize) -> usize, alarm: f64) -> bool {
+        let excess = || self.excess(self.pages.iter().copied(), least);
+        self.trained && excess().is_some_and(|bits| bits > alarm)
+    }
+
+    /// Bits a page beyond what M expects, of so many pages by class, in the classes from the least one on.
+    fn excess(
+        &self,
+        pages: impl Iterator<Item = f64>,
+        least: impl Fn(usize) -> usize,
+    ) -> Option<f64> {
+        let (mut cross, mut own, mut all) = (0.0, 0.0, 0.0);
+        let rows = self.matrix.iter().zip(&self.now).zip(pages);
+        for (class, ((row, now), pages)) in rows.enumerate() {
+            all += pages;
+            if pages > 0.0 {
+                let expected = row[least(class)..].iter().filter(|share| **share > 0.0);
+                own -= pages * expected.map(|share| share * share.log2()).sum::<f64>();
             }
-            pages += n;
-            for (&share, &count) in row.iter().zip(now) {
-                if share > 0.0 {
-                    own -= n * share * share.log2();
-                }
-                if count > 0 {
-                    // A class that nobody was in before costs what a page in so many would.
-                    cross -= f64::from(count) * share.max(1e-6).log2();
-                }
+            for (&share, &count) in row.iter().zip(now).filter(|(_, count)| **count > 0) {
+                // A class that nobody was in before costs what a page in so many would.
+                cross -= f64::from(count) * share.max(1e-6).log2();
             }
         }
-        (pages > 0.0).then(|| (cross - own) / pages)
+        (all > 0.0).then(|| (cross - own) / all)
     }
 }
 

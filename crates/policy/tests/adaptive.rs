@@ -231,6 +231,19 @@ fn a_jump_is_seen_within_a_pass() {
     assert_eq!(machine.figure("surprises"), 1);
 }
 
+/// A large process is cleared and read part by part: a part is read for the last time before another is half through.
+#[test]
+fn parts_that_are_read_later_are_of_the_same_pass() {
+    let mut machine = Machine::new(PAGES, QUARTER);
+    machine.lag = 700_000_000;
+    for _ in 0..8 {
+        machine.pass(hot(PAGES / 2));
+    }
+    assert_eq!(machine.figure("passes"), 8);
+    let found = fast_of(&machine, PAGES / 2);
+    assert!(found > EIGHTH * 99 / 100, "{found} of {EIGHTH}");
+}
+
 #[test]
 fn the_same_events_give_the_same_orders() {
     let run = || {
@@ -254,6 +267,7 @@ enum Step {
         rung: u8,
         huge: bool,
     },
+    Over,
     Memory {
         free: u8,
     },
@@ -275,6 +289,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => (0..3_u8, any::<[u64; 3]>(), 0..8_u8, prop::bool::weighted(0.1))
             .prop_map(|(chunk, bits, rung, huge)| Step::Read { chunk, bits, rung, huge }),
+        1 => Just(Step::Over),
         2 => any::<u8>().prop_map(|free| Step::Memory { free }),
         6 => any::<(u8, u8)>().prop_map(|(which, luck)| Step::End { which, luck }),
         1 => (0..3_u8, 0..600_u16).prop_map(|(chunk, pages)| Step::Unmap { chunk, pages }),
@@ -388,6 +403,11 @@ impl Watch {
                 rung,
                 huge,
             } => self.read(chunk, bits, rung, huge),
+            Step::Over => {
+                let (pid, pages, busy) = (PID, 3, Nanos::from_millis(1));
+                let over = Event::Watched { pid, pages, busy };
+                self.policy.observe(self.now, &over);
+            }
             Step::Memory { free } => {
                 let bytes = |page: &PageRef| i128::from(page.size.bytes());
                 let promoted = self.under_way.iter().filter(|(_, m)| m.target() == FAST);

@@ -67,6 +67,29 @@ impl Dice {
     }
 }
 
+/// Chunks that are cleared and read together.
+struct Slice {
+    chunks: std::ops::Range<usize>,
+    cleared: u64,
+    rungs: Vec<u64>,
+    done: usize,
+    /// The reading before.
+    since: u64,
+}
+
+impl Slice {
+    /// A pass under way ends sooner where shorter ones were asked for.
+    fn shorten(&mut self, pass: u64, now: u64) {
+        let end = pass.max(now.saturating_sub(self.cleared));
+        let longer = self.rungs.last().is_some_and(|last| *last > end);
+        if self.done < self.rungs.len() && longer {
+            let keep = self.rungs.iter().take_while(|rung| **rung < end).count();
+            self.rungs.truncate(keep.max(self.done));
+            self.rungs.push(end);
+        }
+    }
+}
+
 /// See the module.
 pub(crate) struct Machine {
     pub(crate) policy: Adaptive,
@@ -79,6 +102,8 @@ pub(crate) struct Machine {
     pub(crate) dice: Dice,
     /// Processor time that reading it all takes.
     pub(crate) busy: Nanos,
+    /// How much later the second half of the memory is cleared and read; 0 for all at once.
+    pub(crate) lag: u64,
     /// What the program runs in so long from then on, s.
     pub(crate) runs: Box<dyn Fn(f64, f64) -> f64>,
     /// Orders by pass, and their pages.
@@ -104,6 +129,7 @@ impl Machine {
             cleared: 0,
             dice: Dice(1),
             busy: Nanos::ZERO,
+            lag: 0,
             runs: Box::new(|_, time| time),
             moves: 0,
             orders: Vec::new(),
@@ -198,29 +224,30 @@ impl Machine {
         self.memory();
         self.act();
         let start = self.now;
-        self.cleared = start;
         let seconds = |ns: u64| Nanos(ns).as_secs_f64();
         let idle: Vec<f64> = (0..self.fast.len())
             .map(|page| idle(page, &mut self.dice, seconds(start)))
             .collect();
-        let mut rungs: Vec<u64> = std::iter::successors(Some(self.shortest), |r| Some(r * 2))
-            .take_while(|rung| *rung < self.pass)
-            .collect();
-        rungs.push(self.pass);
-        let (mut since, mut done) = (0, 0);
-        while done < rungs.len() {
-            self.wait_for(start + rungs[done]);
-            self.shorten(&mut rungs, done);
-            let until = rungs[done];
-            self.now = start + until;
-            done += 1;
-            for chunk in 0..self.fast.len().div_ceil(CHUNK_PAGES) {
-                self.read(chunk, &idle, since, until, done == rungs.len());
+        let mut slices = self.slices();
+        loop {
+            slices
+                .iter_mut()
+                .for_each(|slice| slice.shorten(self.pass, self.now));
+            let due = |slice: &Slice| Some(slice.cleared + slice.rungs.get(slice.done)?);
+            let next = slices.iter().enumerate();
+            let next = next.filter_map(|(at, slice)| Some((due(slice)?, at))).min();
+            let Some((due, at)) = next else { break };
+            if self.policy.next_deadline().0 < due {
+                self.now = self.now.max(self.policy.next_deadline().0);
+                self.act();
+                continue;
             }
+            self.now = due;
+            slices[at].done += 1;
+            let since = self.read_slice(&slices[at], &idle);
+            slices[at].since = since;
             self.memory();
             self.act();
-            self.shorten(&mut rungs, done);
-            since = until;
         }
         let watched = Event::Watched {
             pid: PID,
@@ -236,22 +263,35 @@ impl Machine {
         }
     }
 
-    /// Lets the policy act when it wants to until then.
-    fn wait_for(&mut self, then: u64) {
-        while self.policy.next_deadline().0 < then {
-            self.now = self.now.max(self.policy.next_deadline().0);
-            self.act();
-        }
+    /// One of all chunks, or two halves of which one is cleared later.
+    fn slices(&self) -> Vec<Slice> {
+        let mut rungs: Vec<u64> = std::iter::successors(Some(self.shortest), |r| Some(r * 2))
+            .take_while(|rung| *rung < self.pass)
+            .collect();
+        rungs.push(self.pass);
+        let all = self.fast.len().div_ceil(CHUNK_PAGES);
+        let half = if self.lag == 0 { all } else { all / 2 };
+        let halves = [(0..half, self.now), (half..all, self.now + self.lag)];
+        let slice = |(chunks, cleared): (std::ops::Range<usize>, u64)| Slice {
+            chunks,
+            cleared,
+            rungs: rungs.clone(),
+            done: 0,
+            since: 0,
+        };
+        let slices = halves.map(slice).into_iter();
+        slices.filter(|slice| !slice.chunks.is_empty()).collect()
     }
 
-    /// A pass under way ends sooner where shorter ones were asked for.
-    fn shorten(&self, rungs: &mut Vec<u64>, done: usize) {
-        let end = self.pass.max(self.now - self.cleared);
-        if done < rungs.len() && rungs.last().is_some_and(|last| *last > end) {
-            let keep = rungs.iter().take_while(|rung| **rung < end).count();
-            rungs.truncate(keep.max(done));
-            rungs.push(end);
+    /// The reading that is due; when it was, from the clearing.
+    fn read_slice(&mut self, slice: &Slice, idle: &[f64]) -> u64 {
+        let until = self.now - slice.cleared;
+        let last = slice.done == slice.rungs.len();
+        self.cleared = slice.cleared;
+        for chunk in slice.chunks.clone() {
+            self.read(chunk, idle, slice.since, until, last);
         }
+        until
     }
 
     /// A figure of the policy.

@@ -35,18 +35,14 @@ fn whole(times: impl Iterator<Item = u64>) -> f64 {
 }
 
 impl Adaptive {
-    /// Plans by what is known now. Passes that are complete are ended before.
+    /// Plans by what is known now.
     pub(super) fn decide(&mut self, now: Nanos) {
         self.plan_at = Nanos::MAX;
         self.plan_by = Nanos::MAX;
         self.plan_again = now + Nanos(self.pace.pass.0 / 8);
         self.counters.passes += 1;
-        let complete = self
-            .processes
-            .iter()
-            .filter(|(_, process)| process.complete);
-        let complete: Vec<Pid> = complete.map(|(pid, _)| *pid).collect();
-        complete.into_iter().for_each(|pid| self.end_pass(now, pid));
+        let all = self.processes.values_mut();
+        all.for_each(|process| process.over = false);
         let counts = self.chunks.census().clone();
         let shown = self.plan(&counts);
         // Likewise once in a pass.
@@ -93,14 +89,15 @@ impl Adaptive {
         whole(self.processes.values().map(|process| process.busy.0))
     }
 
-    /// Learns from a process's pass, which is over.
-    pub(super) fn end_pass(&mut self, now: Nanos, pid: Pid) {
+    /// Learns from a process's pass, which is over and took so much processor time.
+    pub(super) fn end_pass(&mut self, now: Nanos, pid: Pid, busy: Nanos) {
         let keep = 1.0 - f64::from(self.params.forget_percent) / 100.0;
         let saved = self.latencies.saved_ns();
         let Some(process) = self.processes.get_mut(&pid) else {
             return;
         };
-        process.complete = false;
+        process.over = true;
+        process.busy = busy;
         process.pass = process.pass.wrapping_add(1);
         process.first_before = std::mem::take(&mut process.first);
         // Transitions of a pass of another length are others, and those between two lengths are of neither.

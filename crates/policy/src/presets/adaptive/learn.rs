@@ -48,7 +48,6 @@ impl Adaptive {
         let told = (reading.huge, process.pass);
         let (chunk, census) = self.chunks.place(key, told, (present, fast));
         let settled = process.pass.wrapping_sub(chunk.since) >= SETTLING;
-        process.complete |= reading.last;
         let fresh = reading.fresh.and(&present);
         let base_pages = chunk.size().base_pages();
         let mut observe = |pages: PageBits, step: &Step, one: Seen| {

@@ -67,7 +67,7 @@ pub use params::Params;
 use process::Process;
 use tally::Tally;
 
-/// A plan is made so long after the last reading of a pass, in case more come.
+/// A plan is made so long after the end of a pass, in case those of other processes end, too.
 const QUIET: Nanos = Nanos::from_millis(10);
 
 /// Figures of the policy itself.
@@ -207,9 +207,11 @@ impl Policy for Adaptive {
             } => self.end_move(page, migration, verdict),
             Event::Latency { node, read } => self.latencies.measured(node, read),
             Event::Watched { pid, busy, .. } => {
-                if let Some(process) = self.processes.get_mut(&pid) {
-                    process.busy = busy;
+                self.end_pass(now, pid, busy);
+                if self.plan_by == Nanos::MAX {
+                    self.plan_by = now + Nanos(self.pace.pass.0 / 2);
                 }
+                self.plan_at = (now + QUIET).min(self.plan_by);
             }
             Event::Unmapped { pid, range } => self.chunks.unmapped(pid, range),
             Event::Gone { pid } => {
@@ -226,26 +228,17 @@ impl Policy for Adaptive {
             | Event::Priority { .. }
             | Event::Probed { .. } => {}
         }
-        let _ = now;
     }
 
     fn accessed(&mut self, now: Nanos, reading: &ChunkReading<'_>) {
         let key = (reading.pid, reading.start.0 / CHUNK_BYTES);
-        let complete = |process: &Process| process.complete;
-        if !reading.last && self.processes.get(&reading.pid).is_some_and(complete) {
+        let over = |process: &mut Process| std::mem::take(&mut process.over);
+        if self.processes.get_mut(&reading.pid).is_some_and(over) && now >= self.plan_again {
             // The next pass has begun: what it shows first would make those that it shows look better.
-            if now >= self.plan_again {
-                self.decide(now);
-            } else {
-                self.end_pass(now, reading.pid);
-            }
+            self.decide(now);
         }
         let candidates = self.learn(key, reading);
         if reading.last {
-            if self.plan_by == Nanos::MAX {
-                self.plan_by = now + Nanos(self.pace.pass.0 / 2);
-            }
-            self.plan_at = (now + QUIET).min(self.plan_by);
             return;
         }
         // Once for all chunks that are read about now.

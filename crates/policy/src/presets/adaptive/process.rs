@@ -17,8 +17,8 @@ pub(super) struct Process {
     pub(super) clock: Clock,
     /// V.
     pub(super) values: Values,
-    /// It was told what the last reading of a pass showed, and the pass has not been ended.
-    pub(super) complete: bool,
+    /// Its pass is over, and nothing was told of the next one yet.
+    pub(super) over: bool,
     /// Its passes so far.
     pub(super) pass: u32,
     /// The length of the pass that is read at present, as its readings tell, s.
@@ -46,7 +46,7 @@ impl Process {
             transitions: Transitions::new(),
             clock: Clock::new(),
             values: [0.0; CLASSES],
-            complete: false,
+            over: false,
             pass: 0,
             pass_s: pass,
             pass_s_before: pass,

@@ -211,6 +211,58 @@ fn a_hot_set_that_jumps_is_followed() {
     assert!(found > EIGHTH * 9 / 10, "{found} of {EIGHTH}");
 }
 
+/// Rates of three decades, pages of nearly the same rate beside each other in none: the hottest are fast, and stay so.
+fn wide(page: usize, dice: &mut Dice, _: f64) -> f64 {
+    let mixed = (page as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    let rank = mixed as f64 / (1_u64 << 24) as f64;
+    dice.exponential() / (50.0 * 0.001_f64.powf(rank))
+}
+
+/// A class is an estimate, and pages of nearly the same rate look different each time.
+#[test]
+fn pages_of_nearly_the_same_rate_do_not_change_places_for_ever() {
+    let run = |later: bool| {
+        let mut machine = Machine::new(PAGES, QUARTER);
+        machine.policy = Adaptive::new(
+            Params {
+                reserve: Some(0),
+                later,
+                ..Params::default()
+            },
+            tiers(QUARTER),
+        );
+        for _ in 0..60 {
+            machine.pass(wide);
+        }
+        let before = machine.moves;
+        for _ in 0..60 {
+            machine.pass(wide);
+        }
+        let mut dice = Dice(3);
+        let mean =
+            |page: usize, dice: &mut Dice| 1.0 / (0..8).map(|_| wide(page, dice, 0.0)).sum::<f64>();
+        let rates: Vec<f64> = (0..PAGES).map(|page| mean(page, &mut dice)).collect();
+        let all: f64 = rates.iter().sum();
+        let fast: f64 = rates
+            .iter()
+            .zip(&machine.fast)
+            .filter(|(_, fast)| **fast)
+            .map(|(rate, _)| rate)
+            .sum();
+        (machine.moves - before, fast / all)
+    };
+    let ((moves, share), (by_value, share_by_value)) = (run(true), run(false));
+    eprintln!("{moves} {share} {by_value} {share_by_value}");
+    assert!(
+        moves * 2 < by_value,
+        "{moves} pages, and {by_value} without it"
+    );
+    assert!(
+        share > share_by_value - 0.01,
+        "{share}, and {share_by_value} without it"
+    );
+}
+
 /// At rest a pass is long; a hot set that jumps in one is not waited for until it is over, let alone until the next one is.
 #[test]
 fn a_jump_is_seen_within_a_pass() {

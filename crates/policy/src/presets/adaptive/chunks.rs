@@ -16,6 +16,8 @@ use terrace_core::Range;
 
 use super::census::Census;
 use super::classes::Level;
+use super::lag;
+use super::lag::Then;
 
 /// A process and the number of a chunk of its addresses.
 pub(super) type Key = (Pid, u64);
@@ -27,6 +29,8 @@ pub(super) struct Chunk {
     pub(super) present: PageBits,
     /// Of those, the ones in the fastest tier.
     pub(super) fast: PageBits,
+    /// Levels of some passes ago, of chunks that are sampled (`lag`).
+    pub(super) then: Option<Box<Then>>,
     pub(super) huge: bool,
     /// The pass that told of it last.
     pub(super) heard: u32,
@@ -40,6 +44,7 @@ impl Chunk {
             levels: Box::new([0; CHUNK_PAGES]),
             present: PageBits::NONE,
             fast: PageBits::NONE,
+            then: None,
             huge,
             heard: pass,
             since: pass,
@@ -60,6 +65,7 @@ impl Chunk {
             self.levels[0]
         };
         self.levels.fill(level);
+        self.then = None;
     }
 
     /// Its pages that are not in the fastest tier.
@@ -214,11 +220,18 @@ impl Chunks {
     pub(super) fn begin_anew(&mut self, pid: Pid, pass: u32) {
         for (_, chunk) in self.all.range_mut((pid, 0)..=(pid, u64::MAX)) {
             chunk.levels.fill(0);
+            chunk.then = None;
             chunk.since = pass;
         }
         if let Some(census) = self.census.get_mut(&pid) {
             census.forget_levels();
         }
+    }
+
+    /// All chunks of a process.
+    pub(super) fn of(&mut self, pid: Pid) -> impl Iterator<Item = (Key, &mut Chunk)> {
+        let all = self.all.range_mut((pid, 0)..=(pid, u64::MAX));
+        all.map(|(key, chunk)| (*key, chunk))
     }
 
     /// Drops what was not told of since before the pass of its process before this one.
@@ -239,9 +252,15 @@ impl Chunks {
         behind.map(|(key, chunk)| (*key, chunk))
     }
 
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
     /// Bytes this takes, about.
     pub(super) fn bytes(&self) -> u64 {
-        self.all.len() as u64 * (CHUNK_PAGES + size_of::<Chunk>() + size_of::<Key>()) as u64
+        let each = CHUNK_PAGES + size_of::<Chunk>() + size_of::<Key>();
+        (self.all.len() * each + lag::copied(self.all.len())) as u64
     }
 }
 

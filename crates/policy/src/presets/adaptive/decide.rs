@@ -15,6 +15,8 @@ use super::classes::CLASSES;
 use super::classes::class_of;
 use super::estimate::Seen;
 use super::explain;
+use super::lag::LAG;
+use super::lag::Lag;
 use super::pace::ALARM_AGAIN;
 use super::pace::Shown;
 use super::select;
@@ -26,7 +28,7 @@ use super::whole_ns;
 /// then half an octave further off than usual.
 const ALARM_BITS: f64 = 0.5;
 
-const SIZES: [PageSize; 2] = [PageSize::Base4K, PageSize::Huge2M];
+pub(super) const SIZES: [PageSize; 2] = [PageSize::Base4K, PageSize::Huge2M];
 
 /// A sum of times, ns.
 #[expect(clippy::cast_precision_loss, reason = "times far below 2^53 ns")]
@@ -115,6 +117,7 @@ impl Adaptive {
         if process.transitions.end_pass(keep, whole, alarm) || alarmed {
             // A new phase: nothing that was estimated or counted is of it.
             process.transitions = Transitions::new();
+            process.lag = Lag::new();
             self.chunks.begin_anew(pid, process.pass);
             process.surprised = Some(now);
             self.counters.surprises += 1;
@@ -122,6 +125,15 @@ impl Adaptive {
         }
         if changed {
             process.transitions.forget();
+            process.lag = Lag::new();
+            self.chunks.of(pid).for_each(|(_, chunk)| chunk.then = None);
+        }
+        if process.pass.is_multiple_of(LAG) {
+            let chunks = self.chunks.len();
+            process.lag.fade(keep);
+            for (key, chunk) in self.chunks.of(pid) {
+                process.lag.turn(key.1, chunk, process.pass, chunks);
+            }
         }
         process.evaluate(&self.params, saved);
         self.chunks.expire(pid, process.pass);
@@ -129,7 +141,7 @@ impl Adaptive {
 
     /// Groups of one side, in the order of [`Self::spread`].
     #[expect(clippy::cast_precision_loss, reason = "base pages of a page")]
-    fn groups(&self, counts: &BTreeMap<Pid, Census>, fast: usize) -> Vec<Group> {
+    pub(super) fn groups(&self, counts: &BTreeMap<Pid, Census>, fast: usize) -> Vec<Group> {
         let mut groups = Vec::with_capacity(counts.len() * SIZES.len() * CLASSES);
         for (pid, census) in counts {
             let values = self.processes.get(pid).map(|process| &process.values);
@@ -137,9 +149,11 @@ impl Adaptive {
                 let each = size.base_pages() as f64;
                 let cost = self.costs.of(size) / each;
                 for (class, pages) in sides[fast].iter().enumerate() {
+                    let value = values.map_or(0.0, |values| values[class] / each);
                     groups.push(Group {
                         pages: *pages,
-                        value: values.map_or(0.0, |values| values[class] / each),
+                        value,
+                        place: value,
                         cost,
                     });
                 }
@@ -149,9 +163,9 @@ impl Adaptive {
     }
 
     fn plan(&mut self, counts: &BTreeMap<Pid, Census>) -> Shown {
-        let (slow, fast) = (self.groups(counts, 0), self.groups(counts, 1));
         let pages = |bytes: i128| u64::try_from(bytes / 4096).unwrap_or(0);
         let (room, short) = (pages(self.spare()), pages(self.shortage()));
+        let [slow, fast] = self.worth(counts, room);
         let most = self.params.plan_pages as u64;
         let quotas = select::quotas(&slow, &fast, room, short.min(most), most);
         self.planned = explain::planned(&slow, &fast, room, &quotas);

@@ -31,8 +31,8 @@ pub(super) fn planned(slow: &[Group], fast: &[Group], room: u64, quotas: &Quotas
             .map(of)
             .collect()
     };
-    let best = there(slow, |group| group.value - group.cost);
-    let least = there(fast, |group| group.value + group.cost);
+    let best = there(slow, |group| group.place - group.cost);
+    let least = there(fast, |group| group.place + group.cost);
     PlanBelief {
         up_pages: quotas.up.iter().sum(),
         down_pages: quotas.down.iter().sum(),

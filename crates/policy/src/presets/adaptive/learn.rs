@@ -51,6 +51,14 @@ impl Adaptive {
         let fresh = reading.fresh.and(&present);
         let base_pages = chunk.size().base_pages();
         let mut observe = |pages: PageBits, step: &Step, one: Seen| {
+            if let Some(then) = &chunk.then {
+                for page in pages.pages() {
+                    let exposure = step.exposure[usize::from(chunk.levels[page])];
+                    process
+                        .lag
+                        .count(then, page, (one.seen, f64::from(exposure)));
+                }
+            }
             for (is_fast, pages) in [(false, pages.without(&fast)), (true, pages.and(&fast))] {
                 if pages.is_empty() {
                     continue;

@@ -8,7 +8,8 @@
 //! `docs/adaptive.md` has the figures.
 //!
 //! * `classes` (a page's byte), `estimate` (what an observation makes of it), `clock` (a program's own time),
-//!   `transitions` (M and r), `value` (V), `latencies` and `costs` (as measured), `select` (who changes places), `pace` (how
+//!   `transitions` (M and r), `value` (V), `lag` and `later` (what holds over eight passes, and what a place is worth until it can
+//!   be changed again), `worth` (which of both), `latencies` and `costs` (as measured), `select` (who changes places), `pace` (how
 //!   often to look); `chunks` holds what is known of pages, `process` what is known of a program;
 //!   `learn` takes a reading in, `decide` ends a pass, `moves` carries a plan out, `explain` says what is believed; this
 //!   file ties them together.
@@ -22,7 +23,9 @@ mod decide;
 mod estimate;
 mod explain;
 mod figures;
+mod lag;
 mod latencies;
+mod later;
 mod learn;
 mod moves;
 mod pace;
@@ -33,6 +36,7 @@ mod select;
 mod tally;
 mod transitions;
 mod value;
+mod worth;
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
@@ -60,6 +64,7 @@ use classes::CLASSES;
 use costs::Costs;
 use estimate::Steps;
 use figures::Figures;
+use lag::Lag;
 use latencies::Latencies;
 use moves::Moves;
 use pace::Pace;
@@ -295,7 +300,9 @@ impl Policy for Adaptive {
 impl Adaptive {
     fn bytes(&self) -> u64 {
         let matrix = CLASSES * CLASSES * (2 * size_of::<f64>() + size_of::<u32>());
-        self.chunks.bytes() + (self.processes.len() * matrix) as u64 + self.moves.bytes()
+        self.chunks.bytes()
+            + (self.processes.len() * (matrix + Lag::BYTES)) as u64
+            + self.moves.bytes()
     }
 }
 

@@ -32,6 +32,8 @@ pub struct Params {
     pub pace: bool,
     /// Whether a program's time is what it runs, or else ours.
     pub own_time: bool,
+    /// Whether a place is worth what it is until it can be changed again.
+    pub later: bool,
 }
 
 /// What each does.
@@ -56,6 +58,7 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ("early", "Promote within a pass while there is room."),
     ("pace", "Change the length of passes by what they bring."),
     ("own_time", "Tell a program's time by what it runs."),
+    ("later", "Count that a place can be changed later."),
 ];
 
 impl Default for Params {
@@ -72,6 +75,7 @@ impl Default for Params {
             early: true,
             pace: true,
             own_time: true,
+            later: true,
         }
     }
 }
@@ -103,6 +107,7 @@ impl Params {
             early: settings.switch("early", d.early)?,
             pace: settings.switch("pace", d.pace)?,
             own_time: settings.switch("own_time", d.own_time)?,
+            later: settings.switch("later", d.later)?,
         })
     }
 }

@@ -5,6 +5,7 @@ use terrace_core::Nanos;
 
 use super::classes::CLASSES;
 use super::clock::Clock;
+use super::lag::Lag;
 use super::params::Params;
 use super::transitions::Transitions;
 use super::value;
@@ -15,6 +16,9 @@ use super::value::Values;
 pub(super) struct Process {
     pub(super) transitions: Transitions,
     pub(super) clock: Clock,
+    pub(super) lag: Lag,
+    /// r.
+    pub(super) rates: [f64; CLASSES],
     /// V.
     pub(super) values: Values,
     /// Its pass is over, and nothing was told of the next one yet.
@@ -45,6 +49,8 @@ impl Process {
         let mut process = Self {
             transitions: Transitions::new(),
             clock: Clock::new(),
+            lag: Lag::new(),
+            rates: [0.0; CLASSES],
             values: [0.0; CLASSES],
             over: false,
             pass: 0,
@@ -64,9 +70,9 @@ impl Process {
     /// Values by what was counted.
     pub(super) fn evaluate(&mut self, params: &Params, saved_ns: f64) {
         let horizon = params.horizon.as_secs_f64();
-        let r = self.transitions.rates();
+        self.rates = self.transitions.rates();
         let saved = saved_ns * self.clock.share;
         let m = self.transitions.matrix();
-        self.values = value::values(m, &r, self.pass_s, horizon, saved);
+        self.values = value::values(m, &self.rates, self.pass_s, horizon, saved);
     }
 }

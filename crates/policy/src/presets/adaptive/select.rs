@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which pages change places: by groups of equal value, never by a sort of all pages.
 //!
-//! A group is all pages of one process, class, size and tier. Per base page, with v the value and c the
-//! cost of a move:
+//! A group is all pages of one process, class, size and tier. Per base page, with v the value V, d the worth D of
+//! its place, and c the cost of a move:
 //!
 //! ```text
-//! up   into room          if  v_p           > c_p
-//! swap p with q           if  v_p - v_q     > c_p + c_q       greatest differences first
+//! up   into room          if  v_p           > c_p,  d_p > -c_p        what had to go down again at once stays
+//! swap p with q           if  d_p - d_q     > c_p + c_q       greatest differences first
 //! ```
 //!
-//! The slow groups are gone through from the greatest v - c, the fast ones from the least v + c, and
+//! The slow groups are gone through from the greatest d - c, the fast ones from the least d + c, and
 //! give quotas; a walk over the pages then takes as many of each group.
 
 use std::collections::BTreeMap;
@@ -28,12 +28,14 @@ use super::classes::CLASSES;
 use super::classes::class_of;
 
 /// Pages of one value.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Group {
     /// Base pages.
     pub(super) pages: u64,
-    /// ns a base page.
+    /// V, ns a base page.
     pub(super) value: f64,
+    /// D, ns a base page.
+    pub(super) place: f64,
     /// ns a base page.
     pub(super) cost: f64,
 }
@@ -66,8 +68,8 @@ pub(super) fn quotas(slow: &[Group], fast: &[Group], room: u64, short: u64, most
         down: vec![0; fast.len()],
         ..Quotas::default()
     };
-    let best = order(slow, |group| group.cost - group.value);
-    let victims = order(fast, |group| group.value + group.cost);
+    let best = order(slow, |group| group.cost - group.place);
+    let victims = order(fast, |group| group.place + group.cost);
     let mut victims = victims.into_iter().peekable();
     let mut short = short;
     while let Some(&q) = victims.peek().filter(|_| short > 0) {
@@ -83,7 +85,12 @@ pub(super) fn quotas(slow: &[Group], fast: &[Group], room: u64, short: u64, most
     for p in best {
         let net = slow[p].value - slow[p].cost;
         let mut left = slow[p].pages.min(most);
-        let into_room = if net > 0.0 { left.min(room) } else { 0 };
+        let stays = slow[p].place > -slow[p].cost;
+        let into_room = if net > 0.0 && stays {
+            left.min(room)
+        } else {
+            0
+        };
         out.up[p] += into_room;
         out.gain += into_room as f64 * net;
         room -= into_room;
@@ -92,10 +99,11 @@ pub(super) fn quotas(slow: &[Group], fast: &[Group], room: u64, short: u64, most
         while left > 0
             && let Some(&q) = victims.peek()
         {
-            let gain = net - (fast[q].value + fast[q].cost);
-            if gain <= 0.0 {
-                return out;
+            let (up, down) = (&slow[p], &fast[q]);
+            if up.place - up.cost <= down.place + down.cost {
+                break;
             }
+            let gain = net - (down.value + down.cost);
             let taken = left.min(fast[q].pages - out.down[q]);
             out.up[p] += taken;
             out.down[q] += taken;
@@ -186,6 +194,7 @@ mod tests {
         Group {
             pages: 1,
             value,
+            place: value,
             cost: 2.0,
         }
     }

@@ -33,7 +33,7 @@ pub(super) fn values(
 
 /// The x of `rows x = x`, by Gauss. Without pivots: each row of M sums up to 1, so with gamma below 1 the diagonal
 /// outweighs the rest of its row, and keeps doing so.
-fn solve(mut rows: Matrix, mut x: Values) -> Values {
+pub(super) fn solve(mut rows: Matrix, mut x: Values) -> Values {
     for class in 0..CLASSES {
         let (above, below) = rows.split_at_mut(class + 1);
         let (pivot, done) = (&above[class], x[class]);

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the places of all groups are worth: V ([`super::value`]) until enough is known for D ([`super::later`]).
+//!
+//! D needs what pages do over eight passes ([`super::lag`]). It is taken when that was counted of the processes that have most
+//! of the memory, then for all of them, as V and D are not of one measure; for the others M and r of one pass stand in.
+
+use std::collections::BTreeMap;
+
+use terrace_core::Pid;
+
+use super::Adaptive;
+use super::Process;
+use super::census::Census;
+use super::classes::CLASSES;
+use super::decide::SIZES;
+use super::lag::LAG;
+use super::later;
+use super::later::Terms;
+use super::select::Group;
+use super::transitions::Matrix;
+
+/// What a process does over eight passes.
+struct Known {
+    m: Matrix,
+    /// Visits a second of slow pages and of fast ones, by class.
+    rates: [[f64; CLASSES]; 2],
+    /// What a visit saves, ns.
+    saved_ns: f64,
+    /// Eight passes, s.
+    pass: f64,
+}
+
+impl Known {
+    fn of(process: &Process, saved_ns: f64) -> Self {
+        Self {
+            m: process.lag.matrix(process.transitions.matrix()),
+            rates: [false, true].map(|fast| process.lag.rates(fast, &process.rates)),
+            saved_ns: saved_ns * process.clock.share,
+            pass: process.pass_s * f64::from(LAG),
+        }
+    }
+}
+
+impl Adaptive {
+    /// Slow and fast groups with the worth of their places, where so many more base pages fit into fast memory.
+    pub(super) fn worth(&self, counts: &BTreeMap<Pid, Census>, room: u64) -> [Vec<Group>; 2] {
+        let mut sides = [self.groups(counts, 0), self.groups(counts, 1)];
+        if !self.params.later || !self.is_trained(counts, &sides) {
+            return sides;
+        }
+        let saved = self.latencies.saved_ns();
+        let processes = counts.keys().map(|pid| self.processes.get(pid));
+        let known: Vec<Option<Known>> = processes
+            .map(|process| Some(Known::of(process?, saved)))
+            .collect();
+        let price = price(&sides, &known, room);
+        for (side, groups) in sides.iter_mut().enumerate() {
+            let of_processes = groups.chunks_mut(SIZES.len() * CLASSES).zip(&known);
+            for (groups, known) in of_processes {
+                let Some(known) = known else { continue };
+                self.places(groups, known, side, price);
+            }
+        }
+        sides
+    }
+
+    /// D of the places of one process's groups.
+    #[expect(clippy::cast_precision_loss, reason = "base pages of a page")]
+    fn places(&self, groups: &mut [Group], known: &Known, side: usize, price: f64) {
+        for (groups, size) in groups.chunks_mut(CLASSES).zip(SIZES) {
+            if groups.iter().all(|group| group.pages == 0) {
+                continue;
+            }
+            let each = size.base_pages() as f64;
+            let terms = Terms {
+                pass: known.pass,
+                gamma: (-known.pass / self.params.horizon.as_secs_f64()).exp(),
+                saved_ns: known.saved_ns,
+                price: price * each,
+                cost: self.costs.of(size),
+            };
+            let worth = later::differences(&known.m, &known.rates[side], terms);
+            for (group, worth) in groups.iter_mut().zip(worth) {
+                group.place = worth / each;
+            }
+        }
+    }
+
+    /// Whether those that have most of the memory were counted over eight passes.
+    fn is_trained(&self, counts: &BTreeMap<Pid, Census>, sides: &[Vec<Group>; 2]) -> bool {
+        let (mut trained, mut all) = (0, 0);
+        for groups in sides {
+            for (groups, pid) in groups.chunks(SIZES.len() * CLASSES).zip(counts.keys()) {
+                let pages: u64 = groups.iter().map(|group| group.pages).sum();
+                let process = self.processes.get(pid);
+                let is = process.is_some_and(|process| process.lag.trained);
+                trained += if is { pages } else { 0 };
+                all += pages;
+            }
+        }
+        trained * 2 > all
+    }
+}
+
+/// What a second of a base page's fast memory is worth.
+#[expect(clippy::cast_precision_loss, reason = "base pages of a page")]
+fn price(sides: &[Vec<Group>; 2], known: &[Option<Known>], room: u64) -> f64 {
+    let mut saves = Vec::with_capacity(sides[0].len() * 2);
+    for (side, groups) in sides.iter().enumerate() {
+        for (groups, known) in groups.chunks(SIZES.len() * CLASSES).zip(known) {
+            for (at, group) in groups.iter().enumerate() {
+                let each = SIZES[at / CLASSES].base_pages() as f64;
+                let rate = |known: &Known| known.rates[side][at % CLASSES] * known.saved_ns;
+                let value = known.as_ref().map_or(0.0, rate) / each;
+                saves.push(Group { value, ..*group });
+            }
+        }
+    }
+    let fast: u64 = sides[1].iter().map(|group| group.pages).sum();
+    later::price(&saves, fast + room)
+}

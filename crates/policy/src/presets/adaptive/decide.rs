@@ -68,7 +68,9 @@ impl Adaptive {
         for process in self.processes.values_mut() {
             let (since, until) = process.rung;
             let again = |at: Nanos| now.since(at) < ALARM_AGAIN;
-            if until <= 0.0 || process.alarmed || process.surprised.is_some_and(again) {
+            // What is first seen later than in the pass before M says nothing of.
+            let known = until > 0.0 && until <= process.pass_s_before;
+            if !known || process.alarmed || process.surprised.is_some_and(again) {
                 continue;
             }
             let seen = Seen {
@@ -114,7 +116,14 @@ impl Adaptive {
             ALARM_BITS
         };
         let whole = process.clock.end();
-        if process.transitions.end_pass(keep, whole, alarm) || alarmed {
+        let unseen = Seen {
+            seen: false,
+            since: 0.0,
+            until: process.pass_s,
+        };
+        let step = self.steps.of(unseen, process.pass_s);
+        let unseen = |class: usize| class_of(step.next[2 * class + 1]);
+        if process.transitions.end_pass(keep, whole, alarm, unseen) || alarmed {
             // A new phase: nothing that was estimated or counted is of it.
             process.transitions = Transitions::new();
             process.lag = Lag::new();

@@ -248,7 +248,7 @@ fn made_with(plan: &Plan<'_>, system: System, made_by: (String, String)) -> RunI
     RunInfo {
         seed: Some(plan.seed),
         seconds: Some(plan.time.as_secs_f64()),
-        ..info.with_parameters(system.name(), given)
+        ..info.with_parameters(system.policy(), given)
     }
 }
 
@@ -256,6 +256,7 @@ fn made_with(plan: &Plan<'_>, system: System, made_by: (String, String)) -> RunI
 fn terrace_options(plan: &Plan<'_>, system: System) -> Vec<String> {
     let preset = system.preset();
     let mut options = preset.map_or_else(Vec::new, |preset| preset_options(preset, plan.machine));
+    options.extend(system.parameters().map(|own| format!("--param={own}")));
     options.extend_from_slice(&plan.terrace_options);
     options
 }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a scenario prints in the guest, and what the comparison writes: plain data.
 
+use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::sync::LazyLock;
+use std::sync::Mutex;
+use std::sync::PoisonError;
 
 use serde::Deserialize;
 use serde::Serialize;
@@ -31,7 +34,7 @@ pub enum System {
     Kernel,
     /// The kernel's DAMON, its migrating schemes.
     Damon(Mode),
-    /// Terrace with the preset of that name.
+    /// Terrace with the preset of that name, and with parameters where it has some: `autotiering:mode=cpm`.
     Preset(&'static str),
     /// No migration, best static placement from the start.
     Oracle,
@@ -39,8 +42,14 @@ pub enum System {
 
 /// No system has that name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("Unknown system '{0}'; there are: {list}", list = SYSTEMS.replace(',', ", "))]
+#[error(
+    "Unknown system '{0}'; there are: {list}; a policy may have parameters: autotiering:mode=cpm",
+    list = SYSTEMS.replace(',', ", ")
+)]
 pub struct UnknownSystem(String);
+
+/// Between a preset's name and its parameters.
+const PARAMETERS: char = ':';
 
 /// What the guest's kernel does is called so.
 const KERNEL: &str = "kernel";
@@ -66,12 +75,34 @@ impl FromStr for System {
             KERNEL => Ok(Self::Kernel),
             _ if name == ORACLE.name => Ok(Self::Oracle),
             _ if let Ok(mode) = name.parse() => Ok(Self::Damon(mode)),
-            _ => match Preset::of(name).filter(|preset| preset.in_user_space()) {
-                Some(preset) => Ok(Self::Preset(preset.name)),
-                None => Err(UnknownSystem(name.to_owned())),
-            },
+            _ if is_preset(name) => Ok(Self::Preset(interned(name))),
+            _ => Err(UnknownSystem(name.to_owned())),
         }
     }
+}
+
+/// Whether there is such a preset, with such parameters. What they may be the preset says when it runs.
+fn is_preset(name: &str) -> bool {
+    let mut parts = name.split(PARAMETERS);
+    let preset = parts.next().and_then(Preset::of);
+    let Some(preset) = preset.filter(|preset| preset.in_user_space()) else {
+        return false;
+    };
+    let known = preset.parameters();
+    let is = |name: &str| known.iter().any(|listed| listed.parameter.name == name);
+    parts.all(|part| part.split_once('=').is_some_and(|(name, _)| is(name)))
+}
+
+/// The same name, for as long as the program lives: those that are asked for are few.
+fn interned(name: &str) -> &'static str {
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = names.get(name) {
+        return known;
+    }
+    let name: &'static str = Box::leak(name.into());
+    names.insert(name);
+    name
 }
 
 impl Serialize for System {
@@ -120,9 +151,24 @@ impl System {
     #[must_use]
     pub fn preset(self) -> Option<&'static Preset> {
         match self {
-            Self::Preset(name) => Preset::of(name),
+            Self::Preset(name) => name.split(PARAMETERS).next().and_then(Preset::of),
             Self::None | Self::Kernel | Self::Damon(_) | Self::Oracle => None,
         }
+    }
+
+    /// What it is called without parameters of its own.
+    #[must_use]
+    pub fn policy(self) -> &'static str {
+        self.preset().map_or(self.name(), |preset| preset.name)
+    }
+
+    /// The parameters of its own that its preset has, `name=value`.
+    pub fn parameters(self) -> impl Iterator<Item = &'static str> {
+        let name = match self {
+            Self::Preset(name) => name,
+            Self::None | Self::Kernel | Self::Damon(_) | Self::Oracle => "",
+        };
+        name.split(PARAMETERS).skip(1)
     }
 }
 
@@ -388,6 +434,15 @@ mod tests {
             assert!(looks().iter().any(|look| look.name == preset.name));
         }
         assert!("nimad".parse::<System>().is_err());
+        let own: System = "autotiering:mode=cpm:scan_period_min=2s"
+            .parse()
+            .expect("a system");
+        assert_eq!(own.preset().map(|preset| preset.name), Some("autotiering"));
+        assert!(own.parameters().eq(["mode=cpm", "scan_period_min=2s"]));
+        for wrong in ["autotiering:mod=cpm", "autotiering:cpm", "kernel:mode=cpm"] {
+            let error = wrong.parse::<System>().expect_err("no such thing");
+            assert!(error.to_string().contains(wrong));
+        }
         assert!(MODEL_OF_KERNEL.name.parse::<System>().is_err());
     }
 

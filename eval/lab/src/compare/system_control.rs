@@ -77,7 +77,7 @@ impl Steering {
         }
         let mut command = Command::new(&self.terrace);
         command
-            .args(["run", "--paused", "--policy", self.system.name()])
+            .args(["run", "--paused", "--policy", self.system.policy()])
             .arg(format!("--stats={}", self.stats.display()))
             .args(&self.options)
             .arg("--")

@@ -22,7 +22,7 @@ use crate::compare::record::System;
 fn system(system: System) -> &'static str {
     match system {
         System::Kernel => MODEL_OF_KERNEL.name,
-        System::None | System::Damon(_) | System::Preset(_) | System::Oracle => system.name(),
+        System::None | System::Damon(_) | System::Preset(_) | System::Oracle => system.policy(),
     }
 }
 
@@ -59,6 +59,10 @@ pub fn setup(
     setup.min_free = Some(result.min_free_bytes);
     if let Some(preset) = of.system.preset() {
         for (name, value) in one_run::dilated(preset, &setup.machine) {
+            setup.params.insert(name.to_owned(), value.into());
+        }
+        let own = of.system.parameters();
+        for (name, value) in own.filter_map(|own| own.split_once('=')) {
             setup.params.insert(name.to_owned(), value.into());
         }
         if let Some(period) = one_run::sample_period(preset) {

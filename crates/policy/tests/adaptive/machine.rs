@@ -7,15 +7,11 @@ use terrace_core::CHUNK_BYTES;
 use terrace_core::CHUNK_PAGES;
 use terrace_core::ChunkReading;
 use terrace_core::Nanos;
-use terrace_core::NodeId;
-use terrace_core::NodeInfo;
 use terrace_core::NodeMemory;
 use terrace_core::PageBits;
 use terrace_core::PageRef;
 use terrace_core::PageSize;
 use terrace_core::Pid;
-use terrace_core::TierId;
-use terrace_core::Tiers;
 use terrace_policy::About;
 use terrace_policy::Action;
 use terrace_policy::Belief;
@@ -27,26 +23,12 @@ use terrace_policy::Verdict;
 use terrace_policy::presets::adaptive::Adaptive;
 use terrace_policy::presets::adaptive::Params;
 
-pub(crate) const FAST: NodeId = NodeId(0);
-pub(crate) const SLOW: NodeId = NodeId(1);
-pub(crate) const PAGE: u64 = 4096;
-const PID: Pid = Pid(7);
+use crate::nodes::FAST;
+use crate::nodes::PAGE;
+use crate::nodes::SLOW;
+use crate::nodes::tiers;
 
-pub(crate) fn tiers(fast_pages: u64) -> Tiers {
-    let node = |id, tier, pages: u64, latency| NodeInfo {
-        id,
-        tier: TierId(tier),
-        capacity_bytes: pages * PAGE,
-        cpus: Vec::new(),
-        read_latency_ns: Some(latency),
-        write_latency_ns: None,
-        read_bandwidth_mbps: None,
-    };
-    Tiers::new(vec![
-        node(FAST, 0, fast_pages, 80),
-        node(SLOW, 1, 1 << 22, 250),
-    ])
-}
+const PID: Pid = Pid(7);
 
 /// Numbers that are the same in each run.
 pub(crate) struct Dice(pub(crate) u64);

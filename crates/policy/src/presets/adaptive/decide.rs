@@ -12,21 +12,14 @@ use terrace_core::Pid;
 use super::Adaptive;
 use super::census::Census;
 use super::classes::CLASSES;
-use super::classes::class_of;
-use super::estimate::Seen;
 use super::explain;
 use super::lag::LAG;
 use super::lag::Lag;
-use super::pace::ALARM_AGAIN;
 use super::pace::Shown;
 use super::select;
 use super::select::Group;
 use super::transitions::Transitions;
 use super::whole_ns;
-
-/// Bits a page by which a pass must be worse predicted than usual to be a new phase: a page's class is
-/// then half an octave further off than usual.
-const ALARM_BITS: f64 = 0.5;
 
 pub(super) const SIZES: [PageSize; 2] = [PageSize::Base4K, PageSize::Huge2M];
 
@@ -60,36 +53,8 @@ impl Adaptive {
         }
     }
 
-    /// Looks at what passes under way have shown so far: a new phase is known before they are over, and they are not
-    /// waited for.
-    pub(super) fn look(&mut self, now: Nanos) {
-        self.look_at = Nanos::MAX;
-        let mut alarmed = false;
-        for process in self.processes.values_mut() {
-            let (since, until) = process.rung;
-            let again = |at: Nanos| now.since(at) < ALARM_AGAIN;
-            // What is first seen later than in the pass before M says nothing of.
-            let known = until > 0.0 && until <= process.pass_s_before;
-            if !known || process.alarmed || process.surprised.is_some_and(again) {
-                continue;
-            }
-            let seen = Seen {
-                seen: true,
-                since,
-                until,
-            };
-            let step = self.steps.of(seen, process.pass_s);
-            let least = |class: usize| class_of(step.next[(2 * class).max(1)]);
-            process.alarmed = process.transitions.surprised_so_far(least, ALARM_BITS);
-            alarmed |= process.alarmed;
-        }
-        if alarmed && self.pace.surprised(self.cost(), &self.params) {
-            self.ask();
-        }
-    }
-
     /// Processor time that reading all pages once takes, ns.
-    fn cost(&self) -> f64 {
+    pub(super) fn cost(&self) -> f64 {
         whole(self.processes.values().map(|process| process.busy.0))
     }
 
@@ -107,24 +72,8 @@ impl Adaptive {
         // Transitions of a pass of another length are others, and those between two lengths are of neither.
         let changed = (process.pass_s / process.pass_s_before - 1.0).abs() > 0.1;
         process.pass_s_before = process.pass_s;
-        process.rung = (0.0, 0.0);
-        let alarmed = std::mem::take(&mut process.alarmed);
-        let again = |at: Nanos| now.since(at) < ALARM_AGAIN;
-        let alarm = if changed || process.surprised.is_some_and(again) {
-            f64::INFINITY
-        } else {
-            ALARM_BITS
-        };
-        let whole = process.clock.end();
-        let unseen = Seen {
-            seen: false,
-            since: 0.0,
-            until: process.pass_s,
-        };
-        let step = self.steps.of(unseen, process.pass_s);
-        let unseen = |class: usize| class_of(step.next[2 * class + 1]);
-        if process.transitions.end_pass(keep, whole, alarm, unseen) || alarmed {
-            // A new phase: nothing that was estimated or counted is of it.
+        if process.is_new_phase(now, changed, keep, &mut self.steps) {
+            // Nothing that was estimated or counted is of it.
             process.transitions = Transitions::new();
             process.lag = Lag::new();
             self.chunks.begin_anew(pid, process.pass);

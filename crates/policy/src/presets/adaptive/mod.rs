@@ -11,7 +11,7 @@
 //!   `transitions` (M and r), `value` (V), `lag` and `later` (what holds over eight passes, and what a place is worth until it can
 //!   be changed again), `worth` (which of both), `latencies` and `costs` (as measured), `select` (who changes places), `pace` (how
 //!   often to look); `chunks` holds what is known of pages, `process` what is known of a program;
-//!   `learn` takes a reading in, `decide` ends a pass, `moves` carries a plan out, `explain` says what is believed; this
+//!   `learn` takes a reading in, `phase` tells a new phase, `decide` ends a pass, `moves` carries a plan out, `explain` says what is believed; this
 //!   file ties them together.
 
 mod census;
@@ -30,6 +30,7 @@ mod learn;
 mod moves;
 mod pace;
 pub mod params;
+mod phase;
 mod process;
 mod room;
 mod select;

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+use super::*;
+use proptest::prelude::*;
+
+const PASS: (bool, f64) = (true, 0.5);
+
+#[test]
+fn before_anything_was_counted_pages_stay_and_rates_are_believed_by_half() {
+    let one = Transitions::new();
+    for (class, row) in one.matrix().iter().enumerate() {
+        assert!((row[class] - 1.0).abs() < 1e-9);
+    }
+    for (class, rate) in one.rates().iter().enumerate() {
+        assert!((rate / class_rate(class) - 0.5).abs() < 1e-9);
+    }
+}
+
+#[test]
+fn an_estimate_that_settles_is_no_change_of_its_page() {
+    let mut one = Transitions::new();
+    for _ in 0..30 {
+        one.count(1, 100, None, PASS);
+    }
+    assert!(!one.end_pass(0.9, 1.0, 0.5, |_| 0));
+    assert!((one.matrix()[50][50] - 1.0).abs() < 1e-9);
+    assert!(one.rates()[50] > class_rate(50) / 2.0, "but it was seen");
+    assert!(!one.trained);
+}
+
+/// Each pass they come to a class that nobody was in before.
+#[test]
+fn pages_that_are_never_touched_are_no_surprise_while_their_estimate_falls() {
+    let falls = |unseen: fn(usize) -> usize| {
+        let mut one = Transitions::new();
+        let passes = (0..6_u8).map(|pass| {
+            let level = 120 - 8 * pass - pass % 2 * 3;
+            for _ in 0..500 {
+                one.count(1, level, Some(level - 8 - pass % 2 * 3), (false, 1.0));
+                one.count(1, 200, Some(200), PASS);
+            }
+            one.end_pass(0.9, 1.0, 0.5, unseen)
+        });
+        passes.filter(|surprised| *surprised).count()
+    };
+    assert_eq!(falls(|class| class), 0);
+    assert!(falls(|_| 0) > 0, "by their classes alone they would be");
+}
+
+/// Seen soon are pages that were taken to be idle; that those that are not seen any more are missing is known at the end only.
+#[test]
+fn what_was_seen_so_far_can_be_a_surprise() {
+    let mut one = Transitions::new();
+    let usual = |one: &mut Transitions| {
+        for _ in 0..500 {
+            one.count(1, 200, Some(200), PASS);
+        }
+    };
+    for _ in 0..3 {
+        usual(&mut one);
+        for _ in 0..500 {
+            one.count(1, 20, Some(20), (false, 1.0));
+        }
+        one.end_pass(0.9, 1.0, 0.5, |class| class);
+    }
+    let least = |_| 90;
+    assert!(!one.surprised_so_far(least, 0.5));
+    usual(&mut one);
+    assert!(!one.surprised_so_far(least, 0.5));
+    for _ in 0..200 {
+        one.count(1, 20, Some(200), PASS);
+    }
+    assert!(one.surprised_so_far(least, 0.5));
+}
+
+/// The equations as they are written.
+fn slow(one: &Transitions) -> (Matrix, Vec<f64>) {
+    let near = |class: usize, of: &dyn Fn(usize) -> f64| -> f64 {
+        let others = (0..CLASSES).filter(|other| *other != class);
+        let weight = |other: usize| 0.5_f64.powf(class.abs_diff(other) as f64);
+        others.map(|other| weight(other) * of(other)).sum()
+    };
+    let all = |class: usize| one.counts[class].iter().sum::<f64>();
+    let rows = (0..CLASSES).map(|class| {
+        let mut row = one.counts[class];
+        let least = -i32::try_from(class).unwrap();
+        for rise in -127_i32..=127 {
+            let of = |other: usize| {
+                let to = i32::try_from(other).unwrap() + rise;
+                let to = usize::try_from(to).ok().filter(|to| *to < CLASSES);
+                to.map_or(0.0, |to| one.counts[other][to])
+            };
+            let stays = if rise == 0 { ROW_PRIOR } else { 0.0 };
+            let prior = (near(class, &of) + stays) / (near(class, &all) + ROW_PRIOR);
+            let to = class.saturating_add_signed(rise.max(least) as isize);
+            row[to.min(CLASSES - 1)] += ROW_PRIOR * prior;
+        }
+        row.map(|count| count / (all(class) + ROW_PRIOR))
+    });
+    let expected = |class: usize| class_rate(class) * one.exposure[class];
+    let rates = (0..CLASSES).map(|class| {
+        let believed = (near(class, &|other| one.seen[other]) + RATE_PRIOR / 2.0)
+            / (near(class, &expected) + RATE_PRIOR);
+        let prior = class_rate(class) * believed;
+        (one.seen[class] + RATE_PRIOR) / (one.exposure[class] + RATE_PRIOR / prior)
+    });
+    (rows.collect(), rates.collect())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8))]
+    #[test]
+    fn rows_and_rates_are_the_equations(
+        counted in prop::collection::vec((any::<u8>(), any::<u8>(), any::<bool>(), 0.001_f64..2.0), 1..200),
+    ) {
+        let mut one = Transitions::new();
+        for (from, to, seen, exposure) in counted {
+            one.count(1, from, Some(to), (seen, exposure));
+        }
+        one.end_pass(0.9, 1.0, f64::INFINITY, |_| 0);
+        let (m, r) = slow(&one);
+        for (row, slow) in one.matrix().iter().zip(&m) {
+            prop_assert!((row.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+            prop_assert!(row.iter().zip(slow).all(|(a, b)| (a - b).abs() < 1e-9));
+        }
+        prop_assert!(one.rates().iter().zip(&r).all(|(a, b)| (a / b - 1.0).abs() < 1e-9));
+    }
+}
+
+#[test]
+fn a_pass_like_the_others_is_no_surprise_and_a_new_phase_is() {
+    let mut one = Transitions::new();
+    for _ in 0..10 {
+        for _ in 0..500 {
+            one.count(1, 100, Some(100), PASS);
+            one.count(1, 20, Some(20), PASS);
+        }
+        assert!(!one.end_pass(0.9, 1.0, 0.5, |_| 0));
+    }
+    for _ in 0..500 {
+        one.count(1, 100, Some(20), PASS);
+        one.count(1, 20, Some(100), PASS);
+    }
+    assert!(one.end_pass(0.9, 1.0, 2.0, |_| 0));
+    assert!(
+        !one.end_pass(0.9, 1.0, 2.0, |_| 0),
+        "a pass without a page says nothing"
+    );
+}

@@ -35,7 +35,7 @@ pub(crate) struct CompareArgs {
     /// Threads of a workload, over all its programs [default: the machine's processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
-    /// Systems, in the order in which they run
+    /// Systems, in the order in which they run; a policy may have parameters: POLICY:NAME=VALUE
     #[arg(
         long,
         value_delimiter = ',',

@@ -43,7 +43,7 @@ pub enum System {
 /// No system has that name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "Unknown system '{0}'; there are: {list}; a policy may have parameters: autotiering:mode=cpm",
+    "Unknown system '{0}'; there are: {list}; a policy may have parameters: POLICY:NAME=VALUE",
     list = SYSTEMS.replace(',', ", ")
 )]
 pub struct UnknownSystem(String);

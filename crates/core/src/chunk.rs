@@ -29,6 +29,16 @@ pub fn ladder(shortest: Nanos, pass: Nanos) -> Vec<Nanos> {
     waits.chain([pass]).map(Nanos).collect()
 }
 
+/// Cuts a ladder of which so many readings are done short: no reading comes later than that.
+pub fn shorten(rungs: &mut Vec<Nanos>, done: usize, end: Nanos) {
+    if done >= rungs.len() || rungs.last().is_none_or(|last| *last <= end) {
+        return;
+    }
+    let keep = rungs.iter().take_while(|rung| **rung < end).count();
+    rungs.truncate(keep.max(done));
+    rungs.push(end);
+}
+
 /// One bit for each base page of a chunk, the first page's in the lowest bit of the first word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct PageBits(pub [u64; CHUNK_PAGES / 64]);

@@ -18,6 +18,7 @@ use terrace_core::NodeId;
 use terrace_core::PageBits;
 use terrace_core::PageSize;
 use terrace_core::ladder;
+use terrace_core::shorten;
 use terrace_policy::Engine;
 use terrace_policy::Event;
 
@@ -56,24 +57,14 @@ struct Gathered {
     on: [PageBits; NODES],
 }
 
-impl Reader {
-    /// The pass under way lasts no longer than that, ns.
-    fn shorten(&mut self, end: u64) {
-        if self.done < self.rungs.len() && self.rungs.last().is_some_and(|last| last.0 > end) {
-            let keep = self.rungs.iter().take_while(|rung| rung.0 < end).count();
-            self.rungs.truncate(keep.max(self.done));
-            self.rungs.push(Nanos(end));
-        }
-    }
-}
-
 impl World {
     /// The policy asked for readings; a pass under way ends sooner where the new ones are shorter.
     pub(crate) fn start_reading(&mut self, shortest: u64, pass: u64) {
         match &mut self.reader {
             Some(reader) => {
                 reader.asked = (shortest, pass);
-                reader.shorten(pass.max(self.now - reader.cleared));
+                let end = Nanos(pass.max(self.now - reader.cleared));
+                shorten(&mut reader.rungs, reader.done, end);
             }
             None => {
                 let reader = Reader {

@@ -12,6 +12,7 @@ use terrace_core::PageBits;
 use terrace_core::PageRef;
 use terrace_core::PageSize;
 use terrace_core::Pid;
+use terrace_core::shorten;
 use terrace_policy::About;
 use terrace_policy::Action;
 use terrace_policy::Belief;
@@ -53,7 +54,7 @@ impl Dice {
 struct Slice {
     chunks: std::ops::Range<usize>,
     cleared: u64,
-    rungs: Vec<u64>,
+    rungs: Vec<Nanos>,
     done: usize,
     /// The reading before.
     since: u64,
@@ -63,12 +64,7 @@ impl Slice {
     /// A pass under way ends sooner where shorter ones were asked for.
     fn shorten(&mut self, pass: u64, now: u64) {
         let end = pass.max(now.saturating_sub(self.cleared));
-        let longer = self.rungs.last().is_some_and(|last| *last > end);
-        if self.done < self.rungs.len() && longer {
-            let keep = self.rungs.iter().take_while(|rung| **rung < end).count();
-            self.rungs.truncate(keep.max(self.done));
-            self.rungs.push(end);
-        }
+        shorten(&mut self.rungs, self.done, Nanos(end));
     }
 }
 
@@ -215,7 +211,7 @@ impl Machine {
             slices
                 .iter_mut()
                 .for_each(|slice| slice.shorten(self.pass, self.now));
-            let due = |slice: &Slice| Some(slice.cleared + slice.rungs.get(slice.done)?);
+            let due = |slice: &Slice| Some(slice.cleared + slice.rungs.get(slice.done)?.0);
             let next = slices.iter().enumerate();
             let next = next.filter_map(|(at, slice)| Some((due(slice)?, at))).min();
             let Some((due, at)) = next else { break };
@@ -247,10 +243,11 @@ impl Machine {
 
     /// One of all chunks, or two halves of which one is cleared later.
     fn slices(&self) -> Vec<Slice> {
-        let mut rungs: Vec<u64> = std::iter::successors(Some(self.shortest), |r| Some(r * 2))
+        let mut rungs: Vec<Nanos> = std::iter::successors(Some(self.shortest), |r| Some(r * 2))
             .take_while(|rung| *rung < self.pass)
+            .map(Nanos)
             .collect();
-        rungs.push(self.pass);
+        rungs.push(Nanos(self.pass));
         let all = self.fast.len().div_ceil(CHUNK_PAGES);
         let half = if self.lag == 0 { all } else { all / 2 };
         let halves = [(0..half, self.now), (half..all, self.now + self.lag)];

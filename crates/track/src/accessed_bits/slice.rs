@@ -9,6 +9,7 @@ use terrace_core::CHUNK_BYTES;
 use terrace_core::Nanos;
 use terrace_core::PageBits;
 use terrace_core::Range;
+use terrace_core::shorten;
 
 /// A chunk with memory, as found before it is cleared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,12 +94,7 @@ impl Slice {
     /// The pass shall not be longer than that any more; what it has taken already it has.
     pub(super) fn shorten(&mut self, pass: Nanos, now: Nanos) {
         let end = pass.max(now.since(self.cleared));
-        if self.rungs.last().is_none_or(|last| *last <= end) || self.done >= self.rungs.len() {
-            return;
-        }
-        let keep = self.rungs.iter().take_while(|rung| **rung < end).count();
-        self.rungs.truncate(keep.max(self.done));
-        self.rungs.push(end);
+        shorten(&mut self.rungs, self.done, end);
     }
 
     /// The reading at that time: since the clearing, the one before and this; whether it is the last.

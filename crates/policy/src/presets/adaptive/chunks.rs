@@ -218,7 +218,7 @@ impl Chunks {
 
     /// Nothing is known of the process's pages any more but where they are.
     pub(super) fn begin_anew(&mut self, pid: Pid, pass: u32) {
-        for (_, chunk) in self.all.range_mut((pid, 0)..=(pid, u64::MAX)) {
+        for (_, chunk) in self.of(pid) {
             chunk.levels.fill(0);
             chunk.then = None;
             chunk.since = pass;

@@ -80,8 +80,7 @@ impl Adaptive {
             process.surprised = Some(now);
             self.counters.surprises += 1;
             self.surprised = true;
-        }
-        if changed {
+        } else if changed {
             process.transitions.forget();
             process.lag = Lag::new();
             self.chunks.of(pid).for_each(|(_, chunk)| chunk.then = None);

@@ -153,7 +153,7 @@ mod tests {
         lag.turn(7, &mut chunk, SETTLING - 1, 1);
         assert!(chunk.then.is_none(), "its estimates settle");
         lag.turn(7, &mut chunk, SETTLING, 1);
-        assert!(&lag.matrix(m) == m, "nothing was counted");
+        assert!(lag.matrix(&m) == m, "nothing was counted");
         chunk.levels.fill(40);
         let mut then = chunk.then.clone().expect("settled");
         then.levels[9] = 0;
@@ -162,7 +162,7 @@ mod tests {
             lag.count(&then, page, (true, 0.5 * (page - 6) as f64));
         }
         lag.turn(7, &mut chunk, SETTLING + LAG, 1);
-        let rows = lag.matrix(m);
+        let rows = lag.matrix(&m);
         assert!((rows[50][20] - 512.0 / (512.0 + ROW_PRIOR)).abs() < 1e-9);
         assert!((rows[50][50] - ROW_PRIOR / (512.0 + ROW_PRIOR)).abs() < 1e-9);
         let rates = [false, true].map(|fast| lag.rates(fast, &r));
@@ -170,7 +170,7 @@ mod tests {
         assert!((rates[1][50] - (1.0 + RATE_PRIOR) / (1.0 + RATE_PRIOR / r[50])).abs() < 1e-9);
         assert!((rates[0][7] / r[7] - 1.0).abs() < 1e-9);
         lag.fade(0.5);
-        assert!((lag.matrix(m)[50][20] - 256.0 / (256.0 + ROW_PRIOR)).abs() < 1e-9);
+        assert!((lag.matrix(&m)[50][20] - 256.0 / (256.0 + ROW_PRIOR)).abs() < 1e-9);
         assert_eq!(chunk.then.expect("copied").levels, [40; 512]);
     }
 

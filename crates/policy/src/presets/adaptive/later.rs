@@ -15,6 +15,7 @@
 
 use super::classes::CLASSES;
 use super::select::Group;
+use super::select::order;
 use super::transitions::Matrix;
 use super::value::Values;
 use super::value::solve;
@@ -76,10 +77,9 @@ pub(super) fn differences(m: &Matrix, r: &[f64; CLASSES], terms: Terms) -> Value
 /// What a second of a base page's fast memory is worth: what the best page saves that does not fit. Groups have what a base page
 /// saves in a second as their value; `capacity` is in base pages.
 pub(super) fn price(groups: &[Group], capacity: u64) -> f64 {
-    let mut order: Vec<&Group> = groups.iter().filter(|group| group.pages > 0).collect();
-    order.sort_by(|a, b| b.value.total_cmp(&a.value));
     let mut left = capacity;
-    for group in order {
+    for index in order(groups, |group| -group.value) {
+        let group = &groups[index];
         if group.pages > left {
             return group.value;
         }

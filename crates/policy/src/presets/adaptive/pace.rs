@@ -70,9 +70,7 @@ impl Pace {
 
     /// A process did what nobody expected, while reading all pages once costs that, ns. Whether that is another pace.
     pub(super) fn surprised(&mut self, cost: f64, params: &Params) -> bool {
-        #[expect(clippy::cast_precision_loss, reason = "a time")]
-        let share = cost / ALARM_AGAIN.0 as f64;
-        share <= BUSY_SHARE && self.hurry(params)
+        is_paid_off(cost) && self.hurry(params)
     }
 
     /// After a pass.
@@ -85,7 +83,7 @@ impl Pace {
         let share = |pass: Nanos| cost / pass.0 as f64;
         let half = Nanos(self.pass.0 / 2).max(params.pass_min);
         let rests = !shown.surprised && shown.gain < cost && share(self.pass) > REST_SHARE;
-        if shown.surprised && share(ALARM_AGAIN) <= BUSY_SHARE {
+        if shown.surprised && is_paid_off(cost) {
             self.pass = params.pass_min;
         } else if rests || share(self.pass) > BUSY_SHARE {
             let longer = Nanos(self.pass.0.saturating_mul(2)).min(params.pass_max);
@@ -102,6 +100,12 @@ impl Pace {
             self.shortest = Nanos(self.shortest.0 * 2).min(coarsest);
         }
     }
+}
+
+/// Whether one pass of that cost, ns, is within the share of a processor until the next surprise is believed.
+#[expect(clippy::cast_precision_loss, reason = "a time")]
+fn is_paid_off(cost: f64) -> bool {
+    cost / ALARM_AGAIN.0 as f64 <= BUSY_SHARE
 }
 
 #[cfg(test)]

@@ -55,7 +55,8 @@ impl Process {
         };
         let step = steps.of(seen, self.pass_s);
         let least = |class: usize| class_of(step.next[(2 * class).max(1)]);
-        self.transitions.surprised_so_far(least, ALARM_BITS)
+        self.transitions
+            .surprised_so_far(&self.m, least, ALARM_BITS)
     }
 
     /// Ends its pass for the transitions: whether it is one of a new phase. One of another length than the one before is never
@@ -82,6 +83,7 @@ impl Process {
         };
         let step = steps.of(unseen, self.pass_s);
         let unseen = |class: usize| class_of(step.next[2 * class + 1]);
-        self.transitions.end_pass(keep, part, alarm, unseen) || alarmed
+        let weights = (keep, part);
+        self.transitions.end_pass(&self.m, weights, alarm, unseen) || alarmed
     }
 }

@@ -7,6 +7,7 @@ use super::classes::CLASSES;
 use super::clock::Clock;
 use super::lag::Lag;
 use super::params::Params;
+use super::transitions::Matrix;
 use super::transitions::Transitions;
 use super::value;
 use super::value::Values;
@@ -17,7 +18,8 @@ pub(super) struct Process {
     pub(super) transitions: Transitions,
     pub(super) clock: Clock,
     pub(super) lag: Lag,
-    /// r.
+    /// M and r.
+    pub(super) m: Matrix,
     pub(super) rates: [f64; CLASSES],
     /// V.
     pub(super) values: Values,
@@ -50,6 +52,7 @@ impl Process {
             transitions: Transitions::new(),
             clock: Clock::new(),
             lag: Lag::new(),
+            m: Matrix::new(),
             rates: [0.0; CLASSES],
             values: [0.0; CLASSES],
             over: false,
@@ -72,7 +75,7 @@ impl Process {
         let horizon = params.horizon.as_secs_f64();
         self.rates = self.transitions.rates();
         let saved = saved_ns * self.clock.share;
-        let m = self.transitions.matrix();
-        self.values = value::values(m, &self.rates, self.pass_s, horizon, saved);
+        self.m = self.transitions.matrix();
+        self.values = value::values(&self.m, &self.rates, self.pass_s, horizon, saved);
     }
 }

@@ -51,7 +51,7 @@ pub(super) struct Quotas {
 }
 
 /// The order of the groups: indexes, the best first.
-fn order(groups: &[Group], key: impl Fn(&Group) -> f64) -> Vec<usize> {
+pub(super) fn order(groups: &[Group], key: impl Fn(&Group) -> f64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..groups.len()).filter(|i| groups[*i].pages > 0).collect();
     order.sort_by(|a, b| {
         let by_key = key(&groups[*a]).total_cmp(&key(&groups[*b]));

@@ -41,8 +41,6 @@ pub(super) struct Transitions {
     /// Pages that the pass before left in each class.
     pages: [f64; CLASSES],
     counts: Matrix,
-    /// M of these counts.
-    matrix: Matrix,
     seen: [f64; CLASSES],
     exposure: [f64; CLASSES],
     /// Whether a page was observed in this pass.
@@ -52,18 +50,15 @@ pub(super) struct Transitions {
 
 impl Transitions {
     pub(super) fn new() -> Self {
-        let mut new = Self {
+        Self {
             now: vec![[0; CLASSES]; CLASSES],
             pages: [0.0; CLASSES],
             counts: vec![[0.0; CLASSES]; CLASSES],
-            matrix: Vec::new(),
             seen: [0.0; CLASSES],
             exposure: [0.0; CLASSES],
             observed: false,
             trained: false,
-        };
-        new.matrix = new.by_counts();
-        new
+        }
     }
 
     /// So many pages of level `from` were observed for so long, s, and have come to `to`, unless their estimate was
@@ -91,12 +86,12 @@ impl Transitions {
     }
 
     /// The pass is over, in which the process had that part of the time that it has in others; what was counted before
-    /// a whole one keeps so much of its weight. Whether it surprised by more than `alarm` bits a page, where one of class `k` that
+    /// a whole one keeps so much of its weight. Whether it surprised who knew M by more than `alarm` bits a page, where one of class `k` that
     /// was not seen is in `unseen(k)` or below.
     pub(super) fn end_pass(
         &mut self,
-        keep: f64,
-        part: f64,
+        m: &Matrix,
+        (keep, part): (f64, f64),
         alarm: f64,
         unseen: impl Fn(usize) -> usize,
     ) -> bool {
@@ -104,7 +99,7 @@ impl Transitions {
             return false;
         }
         let keep = keep.powf(part);
-        let surprise = self.trained.then(|| self.surprise(unseen)).flatten();
+        let surprise = self.trained.then(|| self.surprise(m, unseen)).flatten();
         let surprised = surprise.is_some_and(|bits| bits > alarm);
         self.pages = [0.0; CLASSES];
         for class in 0..CLASSES {
@@ -117,7 +112,6 @@ impl Transitions {
             self.seen[class] *= keep;
             self.exposure[class] *= keep;
         }
-        self.matrix = self.by_counts();
         surprised
     }
 
@@ -129,15 +123,10 @@ impl Transitions {
         self.seen.iter_mut().for_each(|n| *n *= OTHER_LENGTH);
         self.exposure.iter_mut().for_each(|n| *n *= OTHER_LENGTH);
         self.trained = false;
-        self.matrix = self.by_counts();
     }
 
     /// M: each row sums up to 1.
-    pub(super) const fn matrix(&self) -> &Matrix {
-        &self.matrix
-    }
-
-    fn by_counts(&self) -> Matrix {
+    pub(super) fn matrix(&self) -> Matrix {
         let near = near(|class| {
             let mut rises = [0.0; RISES];
             rises[CLASSES - 1 - class..][..CLASSES].copy_from_slice(&self.counts[class]);
@@ -171,14 +160,19 @@ impl Transitions {
         })
     }
 
-    fn surprise(&self, unseen: impl Fn(usize) -> usize) -> Option<f64> {
+    fn surprise(&self, m: &Matrix, unseen: impl Fn(usize) -> usize) -> Option<f64> {
         let pages = |now: &[u32; CLASSES]| now.iter().map(|n| f64::from(*n)).sum();
-        self.excess(self.now.iter().map(pages), |_| 0, unseen)
+        self.excess(m, self.now.iter().map(pages), |_| 0, unseen)
     }
 
     /// Surprise by those pages only that were seen so far, where one of class `k` that is seen is in `least(k)` or above.
-    pub(super) fn surprised_so_far(&self, least: impl Fn(usize) -> usize, alarm: f64) -> bool {
-        let excess = || self.excess(self.pages.iter().copied(), least, |_| 0);
+    pub(super) fn surprised_so_far(
+        &self,
+        m: &Matrix,
+        least: impl Fn(usize) -> usize,
+        alarm: f64,
+    ) -> bool {
+        let excess = || self.excess(m, self.pages.iter().copied(), least, |_| 0);
         self.trained && excess().is_some_and(|bits| bits > alarm)
     }
 
@@ -186,6 +180,7 @@ impl Transitions {
     /// `unseen` are one.
     fn excess(
         &self,
+        m: &Matrix,
         pages: impl Iterator<Item = f64>,
         least: impl Fn(usize) -> usize,
         unseen: impl Fn(usize) -> usize,
@@ -193,7 +188,7 @@ impl Transitions {
         let (mut cross, mut own, mut all) = (0.0, 0.0, 0.0);
         // A class that nobody was in before costs what a page in so many would.
         let bits = |share: f64| -share.max(1e-6).log2();
-        let rows = self.matrix.iter().zip(&self.now).zip(pages);
+        let rows = m.iter().zip(&self.now).zip(pages);
         for (class, ((row, now), pages)) in rows.enumerate() {
             all += pages;
             let (from, one) = (least(class), (unseen(class) + 1).max(least(class)));

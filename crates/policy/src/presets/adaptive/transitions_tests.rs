@@ -21,7 +21,7 @@ fn an_estimate_that_settles_is_no_change_of_its_page() {
     for _ in 0..30 {
         one.count(1, 100, None, PASS);
     }
-    assert!(!one.end_pass(0.9, 1.0, 0.5, |_| 0));
+    assert!(!one.end_pass(&one.matrix(), (0.9, 1.0), 0.5, |_| 0));
     assert!((one.matrix()[50][50] - 1.0).abs() < 1e-9);
     assert!(one.rates()[50] > class_rate(50) / 2.0, "but it was seen");
     assert!(!one.trained);
@@ -38,7 +38,7 @@ fn pages_that_are_never_touched_are_no_surprise_while_their_estimate_falls() {
                 one.count(1, level, Some(level - 8 - pass % 2 * 3), (false, 1.0));
                 one.count(1, 200, Some(200), PASS);
             }
-            one.end_pass(0.9, 1.0, 0.5, unseen)
+            one.end_pass(&one.matrix(), (0.9, 1.0), 0.5, unseen)
         });
         passes.filter(|surprised| *surprised).count()
     };
@@ -60,16 +60,16 @@ fn what_was_seen_so_far_can_be_a_surprise() {
         for _ in 0..500 {
             one.count(1, 20, Some(20), (false, 1.0));
         }
-        one.end_pass(0.9, 1.0, 0.5, |class| class);
+        one.end_pass(&one.matrix(), (0.9, 1.0), 0.5, |class| class);
     }
     let least = |_| 90;
-    assert!(!one.surprised_so_far(least, 0.5));
+    assert!(!one.surprised_so_far(&one.matrix(), least, 0.5));
     usual(&mut one);
-    assert!(!one.surprised_so_far(least, 0.5));
+    assert!(!one.surprised_so_far(&one.matrix(), least, 0.5));
     for _ in 0..200 {
         one.count(1, 20, Some(200), PASS);
     }
-    assert!(one.surprised_so_far(least, 0.5));
+    assert!(one.surprised_so_far(&one.matrix(), least, 0.5));
 }
 
 /// The equations as they are written.
@@ -116,7 +116,7 @@ proptest! {
         for (from, to, seen, exposure) in counted {
             one.count(1, from, Some(to), (seen, exposure));
         }
-        one.end_pass(0.9, 1.0, f64::INFINITY, |_| 0);
+        one.end_pass(&one.matrix(), (0.9, 1.0), f64::INFINITY, |_| 0);
         let (m, r) = slow(&one);
         for (row, slow) in one.matrix().iter().zip(&m) {
             prop_assert!((row.iter().sum::<f64>() - 1.0).abs() < 1e-9);
@@ -134,15 +134,15 @@ fn a_pass_like_the_others_is_no_surprise_and_a_new_phase_is() {
             one.count(1, 100, Some(100), PASS);
             one.count(1, 20, Some(20), PASS);
         }
-        assert!(!one.end_pass(0.9, 1.0, 0.5, |_| 0));
+        assert!(!one.end_pass(&one.matrix(), (0.9, 1.0), 0.5, |_| 0));
     }
     for _ in 0..500 {
         one.count(1, 100, Some(20), PASS);
         one.count(1, 20, Some(100), PASS);
     }
-    assert!(one.end_pass(0.9, 1.0, 2.0, |_| 0));
+    assert!(one.end_pass(&one.matrix(), (0.9, 1.0), 2.0, |_| 0));
     assert!(
-        !one.end_pass(0.9, 1.0, 2.0, |_| 0),
+        !one.end_pass(&one.matrix(), (0.9, 1.0), 2.0, |_| 0),
         "a pass without a page says nothing"
     );
 }

@@ -33,7 +33,7 @@ struct Known {
 impl Known {
     fn of(process: &Process, saved_ns: f64) -> Self {
         Self {
-            m: process.lag.matrix(process.transitions.matrix()),
+            m: process.lag.matrix(&process.m),
             rates: [false, true].map(|fast| process.lag.rates(fast, &process.rates)),
             saved_ns: saved_ns * process.clock.share,
             pass: process.pass_s * f64::from(LAG),

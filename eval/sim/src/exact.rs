@@ -152,7 +152,7 @@ fn trap(
     if world.has(unit, bits::ARMED) {
         world.hint_fault(engine, unit, write, at);
     }
-    if write && world.has(unit, bits::COPYING) && world.protected.is_some() {
+    if write && world.has(unit, bits::COPYING) && world.movement.protected.is_some() {
         world.write_waits(program, at);
     } else if write && world.has(unit, bits::COPYING) {
         world.clear(unit, bits::COPYING);

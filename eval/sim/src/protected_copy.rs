@@ -6,8 +6,8 @@
 //! every mapped page that lies in it, all at once and with one end. One worker takes order after
 //! order. With a DMA engine the copy takes no processor.
 //!
-//! As `terrace run` does it without options, the kernel moves what lies in the order, some pages a call, and whoever
-//! touches a page of a call waits.
+//! As `terrace run` does it without options, and under every mover that knows single pages only, the kernel moves what lies
+//! in the order, some pages a call, and whoever touches a page of a call waits.
 
 use terrace_core::PageRef;
 use terrace_policy::Mechanism;
@@ -119,8 +119,7 @@ impl World {
         migration: Migration,
         stated: Option<Mechanism>,
     ) -> Served {
-        let own = self.movement.protected.map(Copying::mechanism);
-        if stated.is_some() && stated != own {
+        if stated.is_some_and(|stated| stated != self.movement.ranges().mechanism()) {
             return Err(Refusal::Unserved);
         }
         let units = self.space.within(page);
@@ -156,8 +155,7 @@ impl World {
     }
 
     fn end_protected(&mut self, order: Order, at: u64, verdict: Verdict, blocked: Option<f64>) {
-        let own = self.movement.protected.map(Copying::mechanism);
-        let mechanism = own.unwrap_or(Mechanism::WritersWait);
+        let mechanism = self.movement.ranges().mechanism();
         let told = self.reader.is_some() && mechanism == Mechanism::MovePages;
         self.ends.push_back(End {
             at,
@@ -281,7 +279,8 @@ impl World {
             self.set(*unit, bits::BLOCKED);
             clock.blocked(self, *unit, wait / calls);
         }
-        self.totals.workers += wait;
+        let others = f64::from(self.movement.ranges().threads) - 1.0;
+        self.totals.workers += wait + copy * others;
         Job {
             order,
             units,

@@ -213,6 +213,17 @@ pub(crate) struct Movement {
     pub(crate) pace: Pace,
 }
 
+impl Movement {
+    /// How an order of several pages is carried out: the policy's own way, or the kernel's, with as many threads as copy a page.
+    pub(crate) fn ranges(&self) -> Copying {
+        let threads = self.threaded.map_or(1, |copy| copy.threads);
+        self.protected.unwrap_or(Copying {
+            threads,
+            ..Copying::BY_KERNEL
+        })
+    }
+}
+
 /// The machine.
 #[derive(Debug)]
 pub(crate) struct World {
@@ -346,7 +357,7 @@ impl World {
             shadows: vec![VecDeque::new(); programs],
             workers: Workers::new(programs, movement.commit_copies),
             copier: movement.threaded.map(Copier::new),
-            protected: movement.protected.map(ProtectedCopy::new),
+            protected: Some(ProtectedCopy::new(movement.ranges())),
             tracked: Tracked::default(),
             sampling: None,
             reader: None,
@@ -770,9 +781,10 @@ impl terrace_policy::Machine for World {
         _reason: Reason,
     ) -> Served {
         self.supervise(self.costs.supervisor_move_ns);
-        if self.copier.is_some() {
+        let several = self.space.within(page).len() > 1;
+        if self.copier.is_some() && !several {
             self.order_threaded(now.0, page, migration, mechanism)
-        } else if self.protected.is_some() {
+        } else if self.movement.protected.is_some() || several {
             self.order_protected(now.0, page, migration, mechanism)
         } else {
             self.order(now.0, page, migration, mechanism)

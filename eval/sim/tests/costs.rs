@@ -137,3 +137,24 @@ fn orders_of_two_mebibytes_are_served_by_the_kernel_too() {
     );
     assert!(metric(&own, "writes_waited_share") > 0.0);
 }
+
+/// So whatever moves them: an order of many base pages is no order of the first.
+#[test]
+fn orders_of_two_mebibytes_are_served_by_every_mover() {
+    for mover in [
+        Mover::MovePages,
+        Mover::Agent,
+        Mover::InFault,
+        Mover::AdaptiveCopy,
+        Mover::ParallelCopy,
+    ] {
+        for engine in ENGINES {
+            let mut setup = setup("hemem", Costs::papers());
+            (setup.mover, setup.engine, setup.seconds) = (mover, engine, 10.0);
+            let outcome = run(&setup);
+            let promoted = metric(&outcome, "promoted_bytes");
+            assert!(promoted >= 4e6, "{mover:?}, {engine:?}: {promoted} bytes");
+            assert!(metric(&outcome, "fast_access_ratio") > 0.3, "{mover:?}");
+        }
+    }
+}

@@ -101,8 +101,16 @@ fn pass(engine: &mut Engine, begin: Nanos, patterns: &[(PageBits, PageBits)]) {
         }
     }
     let pages = CHUNKS * CHUNK_PAGES as u64;
-    let (pid, busy) = (Pid(1), Nanos::from_millis(100));
-    engine.observe(begin + PASS, &Event::Watched { pid, pages, busy });
+    let (pid, busy, lost) = (Pid(1), Nanos::from_millis(100), Nanos::ZERO);
+    engine.observe(
+        begin + PASS,
+        &Event::Watched {
+            pid,
+            pages,
+            busy,
+            lost,
+        },
+    );
 }
 
 fn main() {

@@ -131,6 +131,8 @@ pub enum Event {
         pages: u64,
         /// Processor time that the pass took.
         busy: Nanos,
+        /// Processor time that it took of the process itself, which had to set the bits of its pages again.
+        lost: Nanos,
     },
     /// What a read from a node takes now that memory serves, measured under the present load.
     Latency {

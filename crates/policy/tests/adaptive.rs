@@ -294,6 +294,23 @@ fn parts_that_are_read_later_are_of_the_same_pass() {
     assert!(found > EIGHTH * 99 / 100, "{found} of {EIGHTH}");
 }
 
+/// Reading is cheap; what costs is that the program sets its bits again. There is nothing left to find.
+#[test]
+fn who_loses_time_to_it_is_looked_at_seldom() {
+    let rest = |lost| {
+        let mut machine = Machine::new(PAGES, QUARTER);
+        (machine.busy, machine.lost) = (Nanos::from_millis(1), Nanos::from_millis(lost));
+        for _ in 0..10 {
+            machine.pass(hot(PAGES / 2));
+        }
+        assert_eq!(fast_of(&machine, PAGES / 2), EIGHTH);
+        machine.figure("pass_ms")
+    };
+    assert_eq!(rest(0), 1_000);
+    let seldom = rest(150);
+    assert!(seldom >= 15_000, "1 % of the program's time: {seldom} ms");
+}
+
 #[test]
 fn the_same_events_give_the_same_orders() {
     let run = || {

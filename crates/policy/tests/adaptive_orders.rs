@@ -175,8 +175,12 @@ impl Watch {
                 huge,
             } => self.read(chunk, bits, rung, huge),
             Step::Over => {
-                let (pid, pages, busy) = (PID, 3, Nanos::from_millis(1));
-                let over = Event::Watched { pid, pages, busy };
+                let over = Event::Watched {
+                    pid: PID,
+                    pages: 3,
+                    busy: Nanos::from_millis(1),
+                    lost: Nanos::from_millis(1),
+                };
                 self.policy.observe(self.now, &over);
             }
             Step::Memory { free } => {

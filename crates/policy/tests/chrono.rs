@@ -238,6 +238,7 @@ fn any_event(now: Nanos, what: u8, a: u8, b: u8) -> Option<Event> {
             pid,
             pages: 1,
             busy: now,
+            lost: now,
         },
         8 => Event::Armed {
             pid,

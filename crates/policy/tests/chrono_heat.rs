@@ -139,6 +139,7 @@ impl World {
             pid: PID,
             pages,
             busy,
+            lost: busy,
         };
         self.policy.observe(self.now, &watched);
         self.act();

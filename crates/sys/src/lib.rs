@@ -27,6 +27,7 @@ pub mod procmaps;
 pub mod ringer;
 pub mod robust_list;
 pub mod self_memory;
+pub mod set_again;
 pub mod settings;
 pub mod shm;
 pub mod topology;

@@ -7,7 +7,8 @@
 //! visits, the rate engine draws `1 - exp(-visits since the last look)` for pages not yet seen.
 //!
 //! The reader is a thread of the supervisor: a page costs [`crate::Costs::accessed_clear_ns`] a pass
-//! and [`crate::Costs::accessed_read_ns`] a reading; each pass flushes every program's TLBs once.
+//! and [`crate::Costs::accessed_read_ns`] a reading; each pass flushes every program's TLBs once. A program pays
+//! [`crate::Costs::accessed_set_ns`] for each of its pages that it touches in a pass.
 //! Pages of 1 GiB are not read: none of them moves.
 
 use terrace_core::Addr;
@@ -46,6 +47,8 @@ pub(crate) struct Reader {
     done: usize,
     /// By unit: seen in this pass.
     seen: Vec<u64>,
+    /// By program: how many of its pages were.
+    set: Vec<u64>,
 }
 
 /// What one reading of a chunk gathers.
@@ -73,6 +76,7 @@ impl World {
                     rungs: Vec::new(),
                     done: 0,
                     seen: vec![0; self.state.len().div_ceil(64)],
+                    set: vec![0; self.space.programs()],
                 };
                 self.reader = Some(reader);
             }
@@ -108,6 +112,11 @@ impl World {
         self.pump(engine);
     }
 
+    #[expect(clippy::cast_precision_loss, reason = "a count of pages")]
+    fn set_again_ns(&self, pages: u64) -> f64 {
+        pages as f64 * self.costs.accessed_set_ns
+    }
+
     fn tell_costs(&mut self, reader: &Reader, engine: &mut Engine) {
         #[expect(clippy::cast_precision_loss, reason = "a dozen rungs")]
         let rungs = reader.rungs.len() as f64;
@@ -121,9 +130,17 @@ impl World {
                 clippy::cast_sign_loss,
                 reason = "a time"
             )]
-            let busy = Nanos(busy as u64);
-            let (pid, pages) = (pid(program), u64::from(pages));
-            engine.observe(Nanos(self.now), &Event::Watched { pid, pages, busy });
+            let (busy, lost) = (
+                Nanos(busy as u64),
+                Nanos(self.set_again_ns(reader.set[program]) as u64),
+            );
+            let over = Event::Watched {
+                pid: pid(program),
+                pages: u64::from(pages),
+                busy,
+                lost,
+            };
+            engine.observe(Nanos(self.now), &over);
         }
     }
 
@@ -132,6 +149,7 @@ impl World {
         reader.rungs = ladder(Nanos(reader.asked.0), Nanos(reader.asked.1));
         reader.done = 0;
         reader.seen.fill(0);
+        reader.set.fill(0);
         for unit in 0..self.space.units() {
             clock.test_and_clear(self, unit);
         }
@@ -145,6 +163,7 @@ impl World {
 
     fn read(&mut self, reader: &mut Reader, engine: &mut Engine, clock: &mut dyn Clock) {
         for program in 0..self.space.programs() {
+            let set = reader.set[program];
             for region in self.space.program_regions(program).to_vec() {
                 let (step, huge) = match region.size {
                     PageSize::Base4K => (CHUNK, false),
@@ -162,6 +181,8 @@ impl World {
                     unit = until;
                 }
             }
+            let set = self.set_again_ns(reader.set[program] - set);
+            self.charge(program, Charge::Profiling, set);
         }
         self.supervise(f64::from(self.space.units()) * self.costs.accessed_read_ns);
     }
@@ -192,6 +213,7 @@ impl World {
                 got.accessed.set(page);
             }
         }
+        reader.set[program] += u64::from(got.fresh.count());
         let last = reader.done + 1 == reader.rungs.len();
         if got.present.is_empty() || got.fresh.is_empty() && !last {
             return;
@@ -202,12 +224,16 @@ impl World {
             .map(|(node, pages)| (node_id(node), *pages))
             .collect();
         let before = reader.done.checked_sub(1).map(|i| reader.rungs[i]);
+        let until = reader.rungs[reader.done];
+        let since = before.unwrap_or(Nanos::ZERO);
+        // All threads run all the time.
+        let ran = |time: Nanos| Nanos(time.0.saturating_mul(threads(self, program)));
         let reading = ChunkReading {
             pid: pid(program),
             start: Addr(BASE + u64::from(number) * (CHUNK_PAGES as u64) * 4096),
-            since: before.unwrap_or(Nanos::ZERO),
-            until: reader.rungs[reader.done],
-            ran: None,
+            since,
+            until,
+            ran: Some((ran(since), ran(until))),
             last,
             huge,
             present: got.present,
@@ -217,4 +243,13 @@ impl World {
         };
         engine.accessed(Nanos(self.now), &reading);
     }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a count of threads"
+)]
+fn threads(world: &World, program: usize) -> u64 {
+    world.threads[program] as u64
 }

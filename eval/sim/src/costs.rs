@@ -45,6 +45,9 @@ pub struct Costs {
     pub accessed_clear_ns: f64,
     /// Reading one in such a pass.
     pub accessed_read_ns: f64,
+    /// What it takes of a program that the bit of one of its pages was cleared: the translation looked up anew, the bit
+    /// set, at its first access.
+    pub accessed_set_ns: f64,
     /// Who starts a TLB shootdown waits so long, if any other processor must hear of it, and ...
     pub shootdown_base_ns: f64,
     /// ... so much more for each of those; the interrupted one loses as much.
@@ -276,6 +279,7 @@ mod tests {
             [
                 "accessed_clear_ns",
                 "accessed_read_ns",
+                "accessed_set_ns",
                 "batch_pages",
                 "commit_ns",
                 "commit_shootdowns",

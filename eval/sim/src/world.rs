@@ -682,8 +682,13 @@ impl World {
                 let ns = pages as f64 * self.costs.pte_scan_ns;
                 self.totals.scans += ns;
                 self.supervise(ns);
-                let (pid, busy) = (space::pid(program), Nanos(round(ns)));
-                engine.observe(Nanos(self.now), &Event::Watched { pid, pages, busy });
+                let over = Event::Watched {
+                    pid: space::pid(program),
+                    pages,
+                    busy: Nanos(round(ns)),
+                    lost: Nanos::ZERO,
+                };
+                engine.observe(Nanos(self.now), &over);
             }
         }
     }

@@ -158,3 +158,23 @@ fn orders_of_two_mebibytes_are_served_by_every_mover() {
         }
     }
 }
+
+/// A bit that was cleared is set by the program at its next access to the page.
+#[test]
+fn programs_pay_for_the_bits_that_they_set_again() {
+    for engine in ENGINES {
+        let by = |set_ns| {
+            let mut setup = setup("adaptive", Costs::hardware());
+            setup.engine = engine;
+            setup.costs.accessed_set_ns = set_ns;
+            setup.params.insert("pace".to_owned(), false.into());
+            // Of two threads' time.
+            metric(&run(&setup), "profiling_share") * 2.0 * 4e9
+        };
+        let (nothing, once, twice) = (by(0.0), by(1_000.0), by(2_000.0));
+        let pages = (once - nothing) / 1_000.0;
+        assert!(pages > 20_000.0, "{engine:?}: {pages} bits in three passes");
+        let ratio = (twice - nothing) / (once - nothing);
+        assert!((1.8..2.2).contains(&ratio), "{engine:?}: {ratio}");
+    }
+}

@@ -48,11 +48,12 @@ fn judge(found: Result<Survey, TrackError>) -> Finding {
 fn cost(cost: ProcessCost) -> String {
     format!(
         "the process has {} pages of 4 KiB and {} of 2 MiB; reading all takes {:.2} ms, a pass a second about {:.2} % \
-         of a processor",
+         of a processor, and of the program at most {:.2} ms",
         cost.base,
         cost.huge,
         cost.read.as_secs_f64() * 1e3,
-        cost.pass.as_secs_f64() * 1e2
+        cost.pass.as_secs_f64() * 1e2,
+        cost.set.as_secs_f64() * 1e3
     )
 }
 
@@ -80,6 +81,7 @@ mod tests {
             huge: 3,
             read: Nanos(140_000),
             pass: Nanos(4_600_000),
+            set: Nanos(12_000_000),
         });
         let survey = Survey {
             direct_map: 0xffff_8880_0000_0000,
@@ -94,6 +96,10 @@ mod tests {
         );
         assert!(
             finding.found[1].contains("0.14 ms, a pass a second about 0.46 %"),
+            "{finding:?}"
+        );
+        assert!(
+            finding.found[1].ends_with("of the program at most 12.00 ms"),
             "{finding:?}"
         );
     }

@@ -183,8 +183,12 @@ impl Bench {
             };
             self.engine.accessed(self.now, &reading);
         }
-        let (pid, pages, busy) = (Pid(1), pages as u64, Nanos(1));
-        let event = Event::Watched { pid, pages, busy };
+        let event = Event::Watched {
+            pid: Pid(1),
+            pages: pages as u64,
+            busy: Nanos(1),
+            lost: Nanos::ZERO,
+        };
         self.engine.observe(self.now, &event);
     }
 

@@ -80,6 +80,8 @@ pub(crate) struct Machine {
     pub(crate) dice: Dice,
     /// Processor time that reading it all takes.
     pub(crate) busy: Nanos,
+    /// And what that takes of the program.
+    pub(crate) lost: Nanos,
     /// How much later the second half of the memory is cleared and read; 0 for all at once.
     pub(crate) lag: u64,
     /// What the program runs in so long from then on, s.
@@ -107,6 +109,7 @@ impl Machine {
             cleared: 0,
             dice: Dice(1),
             busy: Nanos::ZERO,
+            lost: Nanos::ZERO,
             lag: 0,
             runs: Box::new(|_, time| time),
             moves: 0,
@@ -231,6 +234,7 @@ impl Machine {
             pid: PID,
             pages: self.fast.len() as u64,
             busy: self.busy,
+            lost: self.lost,
         };
         self.policy.observe(Nanos(self.now), &watched);
         // The plan comes a little later, with the next pass under way.

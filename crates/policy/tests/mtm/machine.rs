@@ -259,8 +259,15 @@ impl Machine {
         let busy = Nanos(pages * self.scan.0);
         self.spent = self.spent + busy;
         let pid = PID;
-        self.policy
-            .observe(self.now, &Event::Watched { pid, pages, busy });
+        self.policy.observe(
+            self.now,
+            &Event::Watched {
+                pid,
+                pages,
+                busy,
+                lost: Nanos::ZERO,
+            },
+        );
     }
 
     /// A pass over all pages ends: what its first reading saw, and all.

@@ -222,8 +222,19 @@ fn read(
     }
     tracking.told(|told| match told {
         Told::Reading(reading) => engine.accessed(now, &reading.as_chunk()),
-        Told::PassOver { pid, pages, busy } => {
-            engine.observe(now, &Event::Watched { pid, pages, busy });
+        Told::PassOver {
+            pid,
+            pages,
+            busy,
+            lost,
+        } => {
+            let over = Event::Watched {
+                pid,
+                pages,
+                busy,
+                lost,
+            };
+            engine.observe(now, &over);
         }
     });
     for event in batch.finish() {

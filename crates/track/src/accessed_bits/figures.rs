@@ -9,6 +9,8 @@ terrace_core::figures! {
         cleared: u64 as Count,
         /// What clearing an entry took.
         clear_ns: u64 as Nanoseconds,
+        /// What it costs a program to set a bit again, as measured at the start.
+        set_ns: u64 as Nanoseconds,
         /// The longest call that cleared, which held the process's mmap lock for reading.
         longest_clear_us: u64 as Microseconds,
         /// Ranges that could not be cleared.

@@ -233,6 +233,7 @@ impl Tracker for AccessedBits {
             accesses: self.fresh,
             cleared: counts.cleared,
             clear_ns: each(counts.clear_time, counts.cleared),
+            set_ns: counts.set.0,
             longest_clear_us: counts.longest_clear.0 / 1_000,
             refused: counts.refused,
             read: counts.read,

@@ -34,6 +34,8 @@ pub(super) struct Process {
     /// Entries and processor time of this pass so far.
     pub(super) pages: u64,
     pub(super) busy: Nanos,
+    /// Entries whose bits the process has set again in this pass.
+    pub(super) set: u64,
     /// Processor time of the pass before.
     pub(super) busy_before: Nanos,
     /// Swapped bytes when last looked at.
@@ -61,6 +63,7 @@ impl Process {
             left: 0,
             pages: 0,
             busy: Nanos::ZERO,
+            set: 0,
             busy_before: Nanos::ZERO,
             swapped: 0,
         })
@@ -71,6 +74,7 @@ impl Process {
     pub(super) fn begin(&mut self, tables: &mut PageTables, most: u64) -> bool {
         self.slices.clear();
         self.pages = 0;
+        self.set = 0;
         let maps = MapsFile::of(self.pid.0).and_then(|mut maps| maps.all());
         let mappings = maps.unwrap_or_default();
         let mappings: Vec<Range> = mappings

@@ -47,6 +47,10 @@ enum What {
 
 type Due = Reverse<(Nanos, Pid, What)>;
 
+/// Memory to measure on: programs have page tables that the caches do not hold, and the machine has so much to spare.
+const MEASURED_PAGES: u64 = 1 << 16;
+const MEASURED_SHARE: u64 = 64;
+
 /// See the module.
 pub(super) struct Reader {
     pub(super) tables: PageTables,
@@ -61,6 +65,8 @@ pub(super) struct Reader {
     paused: bool,
     /// Clearing an entry, ns, a running mean.
     clear_ns: f64,
+    /// What it costs a program to set a bit again, ns, as measured here at the start.
+    set_ns: f64,
     length: Length,
     told: Vec<Told>,
 }
@@ -83,6 +89,7 @@ impl Reader {
             asked: None,
             paused: false,
             clear_ns: CLEAR_NS,
+            set_ns: 0.0,
             length: Length::default(),
             told: Vec::new(),
         }
@@ -90,6 +97,9 @@ impl Reader {
 
     /// Until told to stop.
     pub(super) fn run(mut self) {
+        self.set_ns = set_ns();
+        let one = self.lost(1);
+        self.shared.count(|counts| counts.set = one);
         while self.take_orders() {
             let now = clock::now();
             let next = self
@@ -199,11 +209,23 @@ impl Reader {
                 pid,
                 pages: process.pages,
                 busy: process.busy,
+                lost: self.lost(process.set),
             });
             process.end();
             self.queue.push(Reverse((now, pid, What::Begin)));
         }
         self.processes.insert(pid, process);
+    }
+
+    /// What bits set again took of their process.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a time, not negative"
+    )]
+    fn lost(&self, set: u64) -> Nanos {
+        Nanos((set as f64 * self.set_ns) as u64)
     }
 
     /// How long a pass is: as asked for, or doubled as often as the budget wants it. `own` is what the last pass took of
@@ -302,7 +324,7 @@ impl Reader {
         let count = behind.take_while(|slice| slice.may_be_read(now)).count();
         let together = index..index + count.max(1);
         let (nodes, told, pid) = (&self.nodes, &mut self.told, process.pid);
-        let (before, mut entries) = (told.len(), 0);
+        let (before, mut entries, mut set) = (told.len(), 0, 0);
         let ran = clock::cpu_time_of(pid);
         let there = process.read(together.clone(), &mut self.tables, |slice, chunk, found| {
             let (since, until, last) = slice.times(now);
@@ -312,6 +334,7 @@ impl Reader {
             let present = u64::from(seen.present.count());
             entries += present;
             slice.pages += if last { present } else { 0 };
+            set += u64::from(seen.fresh.count());
             if seen.present.is_empty() || seen.fresh.is_empty() && !last {
                 return;
             }
@@ -333,6 +356,7 @@ impl Reader {
             self.told.truncate(before);
             return false;
         }
+        process.set += set;
         for index in together {
             let slice = &mut process.slices[index];
             let (_, until, _) = slice.times(now);
@@ -352,4 +376,14 @@ impl Reader {
         });
         true
     }
+}
+
+/// What it costs a program here to set a bit again, ns; 0 where that cannot be measured.
+pub(super) fn set_ns() -> f64 {
+    let system = rustix::system::sysinfo();
+    let free = system.freeram.saturating_mul(u64::from(system.mem_unit)) / 4096;
+    let pages = (free / MEASURED_SHARE).clamp(1, MEASURED_PAGES);
+    // A power of two, of which none is larger than that share.
+    let pages = 1_usize << pages.ilog2();
+    terrace_sys::set_again::measure(pages).unwrap_or(0.0)
 }

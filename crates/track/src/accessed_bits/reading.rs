@@ -61,6 +61,8 @@ pub enum Told {
         pages: u64,
         /// Processor time that the pass took: finding, clearing, reading.
         busy: Nanos,
+        /// What it took of the process: a bit set again for each entry that was seen, at what that takes here.
+        lost: Nanos,
     },
 }
 

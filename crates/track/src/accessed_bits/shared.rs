@@ -31,6 +31,8 @@ pub(super) struct Counts {
     pub(super) cleared: u64,
     pub(super) clear_time: Nanos,
     pub(super) longest_clear: Nanos,
+    /// What a bit set again costs a program, as measured here.
+    pub(super) set: Nanos,
     /// Ranges that could not be cleared.
     pub(super) refused: u64,
     pub(super) read: u64,

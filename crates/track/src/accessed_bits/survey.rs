@@ -10,6 +10,7 @@ use terrace_core::ladder;
 use terrace_sys::clock;
 
 use super::reader::CLEAR_NS;
+use super::reader::set_ns;
 use crate::TrackError;
 
 /// All of user space that a program gets without asking for more than 47 bits.
@@ -41,6 +42,8 @@ pub struct ProcessCost {
     /// A pass of a second, first reading after a millisecond: the clearing, at what it takes before it was
     /// measured, and its readings.
     pub pass: Nanos,
+    /// What a pass costs the program at most, which sets the bit of each page again that it touches: as measured.
+    pub set: Nanos,
 }
 
 /// Loads the reader and, where a process is named, reads its tables once.
@@ -82,14 +85,16 @@ fn cost(tables: &mut PageTables, pid: Pid) -> Result<ProcessCost, TrackError> {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "a small constant"
+        clippy::cast_precision_loss,
+        reason = "times, and a count of pages"
     )]
-    let clear = (base + huge) * CLEAR_NS as u64;
+    let all = |each: f64| Nanos(((base + huge) as f64 * each) as u64);
     Ok(ProcessCost {
         base,
         huge,
         read,
-        pass: Nanos(read.0 * readings + clear),
+        pass: Nanos(read.0 * readings) + all(CLEAR_NS),
+        set: all(set_ns()),
     })
 }
 
@@ -102,7 +107,7 @@ mod tests {
         let found = survey(Some(Pid(std::process::id()))).expect("readable page tables");
         let cost = found.process.expect("asked for");
         assert!((100..1 << 20).contains(&cost.base), "{cost:?}");
-        assert!(cost.read > Nanos::ZERO && cost.pass > cost.read);
+        assert!(cost.read > Nanos::ZERO && cost.pass > cost.read && cost.set > Nanos::ZERO);
         assert!(survey(Some(Pid(u32::MAX >> 2))).is_err());
     }
 }

@@ -64,6 +64,14 @@ pub(super) fn measure(options: &Options) -> Vec<Value> {
         let ns = random_reads(*node, options.read_pages);
         values.push(value(&format!("read_node_{node}"), &about, ns));
     }
+    values.push(value(
+        "accessed_set",
+        &format!(
+            "first access to one of {} MiB of pages whose accessed bits were cleared, what it takes more",
+            options.read_pages >> 8
+        ),
+        terrace_sys::set_again::measure(options.read_pages).map_err(Why::from),
+    ));
     values
 }
 

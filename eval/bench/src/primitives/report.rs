@@ -45,6 +45,7 @@ pub fn costs(figures: &[Figure]) -> BTreeMap<String, Option<f64>> {
         ("hint_fault_ns", of("hint_fault")),
         ("pte_scan_ns", of("pte_marking")),
         ("pmu_sample_ns", of("pmu_sample")),
+        ("accessed_set_ns", of("accessed_set")),
         // Reading accessed bits needs a kernel module.
         ("probe_ns", None),
         // Not told apart from a nearer cache here.

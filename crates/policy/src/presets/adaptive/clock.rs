@@ -21,6 +21,7 @@ const SLOWER: f64 = 1.0 / 32.0;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Clock {
     usual: Option<f64>,
+    runs: f64,
     /// Mean of what passes had of the time they have when it runs.
     pub(super) share: f64,
     /// Of this pass: our time and processor time, by chunk that was read to its end, s.
@@ -35,6 +36,7 @@ impl Clock {
     pub(super) const fn new() -> Self {
         Self {
             usual: None,
+            runs: 1.0,
             share: 1.0,
             ours: 0.0,
             ran: 0.0,
@@ -57,12 +59,18 @@ impl Clock {
         }
     }
 
+    /// Processors that it ran on in the last pass; one where nobody knows.
+    pub(super) fn runs(&self) -> f64 {
+        self.runs
+    }
+
     /// The pass is over: of its own time in one in which it runs, what it had.
     pub(super) fn end(&mut self) -> f64 {
         if self.ours <= 0.0 {
             return 1.0;
         }
         let pace = self.ran / self.ours;
+        self.runs = pace;
         let before = self.usual.unwrap_or(pace);
         let usual = pace.max(before + (pace - before) * SLOWER).max(1e-6);
         let part = pace / usual;

@@ -15,6 +15,7 @@ use super::classes::CLASSES;
 use super::explain;
 use super::lag::LAG;
 use super::lag::Lag;
+use super::pace::Price;
 use super::pace::Shown;
 use super::select;
 use super::select::Group;
@@ -53,20 +54,25 @@ impl Adaptive {
         }
     }
 
-    /// Processor time that reading all pages once takes, ns.
-    pub(super) fn cost(&self) -> f64 {
-        whole(self.processes.values().map(|process| process.busy.0))
+    /// What reading all pages once takes.
+    pub(super) fn price(&self) -> Price {
+        let all = || self.processes.values();
+        Price {
+            busy: whole(all().map(|process| process.busy.0)),
+            lost: whole(all().map(|process| process.lost.0)),
+            runs: all().map(|process| process.clock.runs()).sum(),
+        }
     }
 
-    /// Learns from a process's pass, which is over and took so much processor time.
-    pub(super) fn end_pass(&mut self, now: Nanos, pid: Pid, busy: Nanos) {
+    /// Learns from a process's pass, which is over and took so much processor time: of the reader, and of the process itself.
+    pub(super) fn end_pass(&mut self, now: Nanos, pid: Pid, (busy, lost): (Nanos, Nanos)) {
         let keep = 1.0 - f64::from(self.params.forget_percent) / 100.0;
         let saved = self.latencies.saved_ns();
         let Some(process) = self.processes.get_mut(&pid) else {
             return;
         };
         process.over = true;
-        process.busy = busy;
+        (process.busy, process.lost) = (busy, lost);
         process.pass = process.pass.wrapping_add(1);
         process.first_before = std::mem::take(&mut process.first);
         // Transitions of a pass of another length are others, and those between two lengths are of neither.
@@ -99,19 +105,24 @@ impl Adaptive {
     /// Groups of one side, in the order of [`Self::spread`].
     #[expect(clippy::cast_precision_loss, reason = "base pages of a page")]
     pub(super) fn groups(&self, counts: &BTreeMap<Pid, Census>, fast: usize) -> Vec<Group> {
+        let saved = self.latencies.saved_ns();
         let mut groups = Vec::with_capacity(counts.len() * SIZES.len() * CLASSES);
         for (pid, census) in counts {
-            let values = self.processes.get(pid).map(|process| &process.values);
+            let process = self.processes.get(pid);
+            let visit = process.map_or(0.0, |process| saved * process.clock.share);
             for (size, sides) in SIZES.into_iter().zip(census.0.iter()) {
                 let each = size.base_pages() as f64;
                 let cost = self.costs.of(size) / each;
                 for (class, pages) in sides[fast].iter().enumerate() {
-                    let value = values.map_or(0.0, |values| values[class] / each);
+                    let of = |of: Option<&[f64; CLASSES]>| of.map_or(0.0, |of| of[class] / each);
+                    let value = of(process.map(|process| &process.values));
+                    let rate = of(process.map(|process| &process.rates));
                     groups.push(Group {
                         pages: *pages,
                         value,
                         place: value,
                         cost,
+                        saves: rate * visit,
                     });
                 }
             }
@@ -139,8 +150,8 @@ impl Adaptive {
         self.counters.value_possible_ns = whole_ns(quotas.gain);
         self.counters.swaps += quotas.swapped;
         Shown {
-            gain: quotas.gain,
-            cost: self.cost(),
+            saves: quotas.saves,
+            price: self.price(),
             fast: on_fast,
             first: self
                 .processes

@@ -74,14 +74,14 @@ pub(super) fn differences(m: &Matrix, r: &[f64; CLASSES], terms: Terms) -> Value
     d
 }
 
-/// What a second of a base page's fast memory is worth: what the best page saves that does not fit. Groups have what a base page
-/// saves in a second as their value; `capacity` is in base pages.
+/// What a second of a base page's fast memory is worth: what the best page saves that does not fit. `capacity` is in
+/// base pages.
 pub(super) fn price(groups: &[Group], capacity: u64) -> f64 {
     let mut left = capacity;
-    for index in order(groups, |group| -group.value) {
+    for index in order(groups, |group| -group.saves) {
         let group = &groups[index];
         if group.pages > left {
-            return group.value;
+            return group.saves;
         }
         left -= group.pages;
     }
@@ -162,9 +162,9 @@ mod tests {
 
     #[test]
     fn the_price_is_what_does_not_fit() {
-        let group = |pages, value| Group {
+        let group = |pages, saves| Group {
             pages,
-            value,
+            saves,
             ..Group::default()
         };
         let groups = [group(5, 1.0), group(3, 9.0), group(4, 4.0)];

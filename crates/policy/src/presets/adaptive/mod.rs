@@ -212,8 +212,10 @@ impl Policy for Adaptive {
                 ..
             } => self.end_move(page, migration, verdict),
             Event::Latency { node, read } => self.latencies.measured(node, read),
-            Event::Watched { pid, busy, .. } => {
-                self.end_pass(now, pid, busy);
+            Event::Watched {
+                pid, busy, lost, ..
+            } => {
+                self.end_pass(now, pid, (busy, lost));
                 if self.plan_by == Nanos::MAX {
                     self.plan_by = now + Nanos(self.pace.pass.0 / 2);
                 }

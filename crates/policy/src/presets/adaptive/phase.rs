@@ -28,7 +28,7 @@ impl Adaptive {
                 alarmed = true;
             }
         }
-        if alarmed && self.pace.surprised(self.cost(), &self.params) {
+        if alarmed && self.pace.surprised(&self.price(), &self.params) {
             self.ask();
         }
     }

@@ -34,8 +34,9 @@ pub(super) struct Process {
     /// Base pages seen at the first reading of this pass, and of the one before.
     pub(super) first: u64,
     pub(super) first_before: u64,
-    /// Processor time that reading it took in the last pass.
+    /// Processor time that reading it took in the last pass, and what it lost itself.
     pub(super) busy: Nanos,
+    pub(super) lost: Nanos,
     /// When it last did what nobody expected.
     pub(super) surprised: Option<Nanos>,
     /// It did in this pass, by what was seen so far.
@@ -62,6 +63,7 @@ impl Process {
             first: 0,
             first_before: 0,
             busy: Nanos::ZERO,
+            lost: Nanos::ZERO,
             surprised: None,
             alarmed: false,
             rung: (0.0, 0.0),

@@ -36,16 +36,19 @@ pub(super) struct Group {
     pub(super) value: f64,
     /// D, ns a base page.
     pub(super) place: f64,
-    /// ns a base page.
+    /// What a move costs, ns a base page.
     pub(super) cost: f64,
+    /// What it saves in fast memory at present, ns a second and base page.
+    pub(super) saves: f64,
 }
 
-/// What is to be moved of each group, base pages, and what that gains in all, ns.
+/// What is to be moved of each group, base pages; what that gains in all, ns, and saves from then on, ns a second.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Quotas {
     pub(super) up: Vec<u64>,
     pub(super) down: Vec<u64>,
     pub(super) gain: f64,
+    pub(super) saves: f64,
     /// Of those that go up, the ones that change places with another.
     pub(super) swapped: u64,
 }
@@ -93,6 +96,7 @@ pub(super) fn quotas(slow: &[Group], fast: &[Group], room: u64, short: u64, most
         };
         out.up[p] += into_room;
         out.gain += into_room as f64 * net;
+        out.saves += into_room as f64 * slow[p].saves;
         room -= into_room;
         left -= into_room;
         most -= into_room;
@@ -108,6 +112,7 @@ pub(super) fn quotas(slow: &[Group], fast: &[Group], room: u64, short: u64, most
             out.up[p] += taken;
             out.down[q] += taken;
             out.gain += taken as f64 * gain;
+            out.saves += taken as f64 * (up.saves - down.saves);
             out.swapped += taken;
             left -= taken;
             most -= taken;
@@ -196,6 +201,7 @@ mod tests {
             value,
             place: value,
             cost: 2.0,
+            saves: 0.0,
         }
     }
 

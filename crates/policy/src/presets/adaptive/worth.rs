@@ -39,6 +39,16 @@ impl Known {
             pass: process.pass_s * f64::from(LAG),
         }
     }
+
+    /// What its pages save by that.
+    #[expect(clippy::cast_precision_loss, reason = "base pages of a page")]
+    fn save(&self, groups: &mut [Group], side: usize) {
+        for (groups, size) in groups.chunks_mut(CLASSES).zip(SIZES) {
+            for (group, rate) in groups.iter_mut().zip(self.rates[side]) {
+                group.saves = rate * self.saved_ns / size.base_pages() as f64;
+            }
+        }
+    }
 }
 
 impl Adaptive {
@@ -53,7 +63,16 @@ impl Adaptive {
         let known: Vec<Option<Known>> = processes
             .map(|process| Some(Known::of(process?, saved)))
             .collect();
-        let price = price(&sides, &known, room);
+        for (side, groups) in sides.iter_mut().enumerate() {
+            let of_processes = groups.chunks_mut(SIZES.len() * CLASSES).zip(&known);
+            for (groups, known) in of_processes {
+                if let Some(known) = known {
+                    known.save(groups, side);
+                }
+            }
+        }
+        let fast: u64 = sides[1].iter().map(|group| group.pages).sum();
+        let price = later::price(&sides.concat(), fast + room);
         for (side, groups) in sides.iter_mut().enumerate() {
             let of_processes = groups.chunks_mut(SIZES.len() * CLASSES).zip(&known);
             for (groups, known) in of_processes {
@@ -100,22 +119,4 @@ impl Adaptive {
         }
         trained * 2 > all
     }
-}
-
-/// What a second of a base page's fast memory is worth.
-#[expect(clippy::cast_precision_loss, reason = "base pages of a page")]
-fn price(sides: &[Vec<Group>; 2], known: &[Option<Known>], room: u64) -> f64 {
-    let mut saves = Vec::with_capacity(sides[0].len() * 2);
-    for (side, groups) in sides.iter().enumerate() {
-        for (groups, known) in groups.chunks(SIZES.len() * CLASSES).zip(known) {
-            for (at, group) in groups.iter().enumerate() {
-                let each = SIZES[at / CLASSES].base_pages() as f64;
-                let rate = |known: &Known| known.rates[side][at % CLASSES] * known.saved_ns;
-                let value = known.as_ref().map_or(0.0, rate) / each;
-                saves.push(Group { value, ..*group });
-            }
-        }
-    }
-    let fast: u64 = sides[1].iter().map(|group| group.pages).sum();
-    later::price(&saves, fast + room)
 }

@@ -267,7 +267,9 @@ impl Policy for Mtm {
                 node,
                 accessed,
             } => self.probed(page, node, accessed),
-            Event::Watched { pid, pages, busy } => self.watched(now, pid, pages, busy),
+            Event::Watched {
+                pid, pages, busy, ..
+            } => self.watched(now, pid, pages, busy),
             Event::Sampled { page, node, .. } => self.sampled(page, node),
             Event::Mapped { pid, range } => {
                 self.regions.map(pid, range, self.machine_bytes);

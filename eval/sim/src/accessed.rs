@@ -31,6 +31,7 @@ use crate::world::By;
 use crate::world::Charge;
 use crate::world::Clock;
 use crate::world::World;
+use crate::world::round;
 
 const CHUNK: u32 = 512;
 
@@ -227,7 +228,8 @@ impl World {
         let until = reader.rungs[reader.done];
         let since = before.unwrap_or(Nanos::ZERO);
         // All threads run all the time.
-        let ran = |time: Nanos| Nanos(time.0.saturating_mul(threads(self, program)));
+        let threads = round(self.threads[program]);
+        let ran = |time: Nanos| Nanos(time.0.saturating_mul(threads));
         let reading = ChunkReading {
             pid: pid(program),
             start: Addr(BASE + u64::from(number) * (CHUNK_PAGES as u64) * 4096),
@@ -243,13 +245,4 @@ impl World {
         };
         engine.accessed(Nanos(self.now), &reading);
     }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a count of threads"
-)]
-fn threads(world: &World, program: usize) -> u64 {
-    world.threads[program] as u64
 }

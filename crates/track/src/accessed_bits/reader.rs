@@ -65,8 +65,8 @@ pub(super) struct Reader {
     paused: bool,
     /// Clearing an entry, ns, a running mean.
     clear_ns: f64,
-    /// What it costs a program to set a bit again, ns, as measured here at the start.
-    set_ns: f64,
+    /// What it costs a program to set a bit again, ns, as measured here before the first pass: what ends sooner is not to wait for it.
+    set_ns: Option<f64>,
     length: Length,
     told: Vec<Told>,
 }
@@ -89,7 +89,7 @@ impl Reader {
             asked: None,
             paused: false,
             clear_ns: CLEAR_NS,
-            set_ns: 0.0,
+            set_ns: None,
             length: Length::default(),
             told: Vec::new(),
         }
@@ -97,9 +97,6 @@ impl Reader {
 
     /// Until told to stop.
     pub(super) fn run(mut self) {
-        self.set_ns = set_ns();
-        let one = self.lost(1);
-        self.shared.count(|counts| counts.set = one);
         while self.take_orders() {
             let now = clock::now();
             let next = self
@@ -193,6 +190,11 @@ impl Reader {
         let Some(mut process) = self.processes.remove(&pid) else {
             return;
         };
+        if self.set_ns.is_none() {
+            self.set_ns = Some(set_ns());
+            let one = self.lost(1);
+            self.shared.count(|counts| counts.set = one);
+        }
         let before = clock::thread_cpu_time();
         let goes_on = match what {
             What::Begin => self.begin(&mut process, now),
@@ -225,7 +227,7 @@ impl Reader {
         reason = "a time, not negative"
     )]
     fn lost(&self, set: u64) -> Nanos {
-        Nanos((set as f64 * self.set_ns) as u64)
+        Nanos((set as f64 * self.set_ns.unwrap_or(0.0)) as u64)
     }
 
     /// How long a pass is: as asked for, or doubled as often as the budget wants it. `own` is what the last pass took of

@@ -21,7 +21,8 @@ const SLOWER: f64 = 1.0 / 32.0;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Clock {
     usual: Option<f64>,
-    runs: f64,
+    /// Processors that it ran on in the last pass; one where nobody knows.
+    pub(super) runs: f64,
     /// Mean of what passes had of the time they have when it runs.
     pub(super) share: f64,
     /// Of this pass: our time and processor time, by chunk that was read to its end, s.
@@ -57,11 +58,6 @@ impl Clock {
             self.ours += ours;
             self.ran += ran;
         }
-    }
-
-    /// Processors that it ran on in the last pass; one where nobody knows.
-    pub(super) fn runs(&self) -> f64 {
-        self.runs
     }
 
     /// The pass is over: of its own time in one in which it runs, what it had.

@@ -60,7 +60,7 @@ impl Adaptive {
         Price {
             busy: whole(all().map(|process| process.busy.0)),
             lost: whole(all().map(|process| process.lost.0)),
-            runs: all().map(|process| process.clock.runs()).sum(),
+            runs: all().map(|process| process.clock.runs).sum(),
         }
     }
 

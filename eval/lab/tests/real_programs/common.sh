@@ -13,8 +13,7 @@ prepare() {
 }
 
 # A hog holds the fast node's memory while the program builds its data, so that the data starts on the slow
-# node; then the hog goes and Terrace has something to promote. It goes when the file that $built names is
-# there, or after so many seconds.
+# node; then the hog goes and Terrace has something to promote.
 hog_start() {
   rm -f "$built"
   numactl --membind=0 /usr/bin/python3 -c '
@@ -24,6 +23,19 @@ for i in range(0, len(m), 4096): m[i] = 1
 print("full", flush=True)
 time.sleep(3600)' 80 > "$work/hog" & hog=$!
   until grep -q full "$work/hog" 2>/dev/null; do sleep 0.1; done
+}
+
+# Waits until the program has its data: until it made the file that $built names or, where it cannot, a process
+# has so many MiB resident; a minute at most.
+wait_built() {
+  local process=${1:-} mib=${2:-} pid pages
+  for ((n = 0; n < 600; n++)); do
+    [ ! -e "$built" ] || return 0
+    if pid=$(pidof -s "${process:-nothing}") && read -r _ pages _ 2>/dev/null < "/proc/$pid/statm"; then
+      [ $((pages / 256)) -lt "$mib" ] || return 0
+    fi
+    sleep 0.1
+  done
 }
 
 # A figure of a run's statistics, or of a storm's report, that has one of these names.
@@ -46,7 +58,7 @@ compare() {
 }
 
 once() {
-  local name=$1 hold=HOLD_$1 begun=$SECONDS code=0 killer hog committed
+  local name=$1 size=BUILT_$1 begun=$SECONDS code=0 killer hog committed
   local json=$work/$1.json prefix=("$bin/terrace" run)
   case $mode in
     default) prefix+=("--stats=$json" --) ;;
@@ -56,10 +68,8 @@ once() {
   if [ "$mode" != storm ]; then
     hog_start
     (
-      for ((n = 0; n < 10 * ${!hold}; n++)); do
-        [ ! -e "$built" ] || break
-        sleep 0.1
-      done
+      # shellcheck disable=SC2086 # two words or none
+      wait_built ${!size:-}
       kill "$hog"
     ) & killer=$!
   fi

@@ -1,2 +1,2 @@
-HOLD_gcc=2
+BUILT_gcc="cc1 40"
 gcc() { "$@" sh -c "gcc -O2 -S -o - $inputs/big.c | sha256sum"; }

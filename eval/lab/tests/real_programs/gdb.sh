@@ -1,4 +1,3 @@
-HOLD_gdb=20
 gdb() { # reads and writes variables of a program that uses them, continues it, detaches
   local out=$work/debuggee.out program debuggee at
   "$@" "$inputs/debuggee" "$turn" > "$out" & program=$!

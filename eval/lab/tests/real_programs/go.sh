@@ -1,2 +1,1 @@
-HOLD_go=20
 go() { "$@" "$inputs/churn-go" "$turn" "$built"; }

@@ -1,2 +1,1 @@
-HOLD_jvm=20
 jvm() { "$@" java -Xms64m -Xmx64m -XX:-UsePerfData -cp "$inputs" Churn "$turn" "$built"; }

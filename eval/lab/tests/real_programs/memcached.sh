@@ -1,4 +1,3 @@
-HOLD_memcached=20
 memcached() { # what a client read of what it had set, again and again
   local sock=$work/memcached.sock server
   rm -f "$sock"

@@ -1,2 +1,1 @@
-HOLD_node=20
 node() { "$@" node --max-old-space-size=96 "$inputs/churn.js" "$turn" "$built"; }

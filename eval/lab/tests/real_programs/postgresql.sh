@@ -1,4 +1,3 @@
-HOLD_postgresql=20
 pg=$(ls -d /usr/lib/postgresql/*/bin | tail -1)
 nobody() { setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
 

@@ -1,4 +1,3 @@
-HOLD_python3=2
 python3() {
   "$@" env PYTHONHASHSEED=1 /usr/bin/python3 -c '
 import hashlib, sys, time
@@ -12,9 +11,10 @@ for step in range(10):
     for k, v in d.items():
         if hash(k) is None: print("never")
     h.update(repr(sorted(d.items())[step::97]).encode())
+open(sys.argv[2], "w").close()
 end = time.monotonic() + int(sys.argv[1])
 while time.monotonic() < end:
     if sorted(d)[0] != "key-0" or len(d) != 60000: print("never")
 print(h.hexdigest(), sum(len(v) for v in d.values()), hashlib.sha256(repr(d).encode()).hexdigest())
-' "$turn"
+' "$turn" "$built"
 }

@@ -1,4 +1,3 @@
-HOLD_redis=20
 redis() { # the digest after a fixed load
   local sock=$work/redis.sock
   "$@" redis-server --port 0 --unixsocket "$sock" --save '' --appendonly no --enable-debug-command yes \

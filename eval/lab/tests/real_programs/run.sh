@@ -4,8 +4,8 @@
 #   run.sh default|nomad DIR BIN_DIR [NAME..]   in the guest: each under Terrace, compared
 #   run.sh storm DIR BIN_DIR [NAME..]           on the host: each with its pages moved at full rate, compared
 # One file a program here: a function of its name, which runs it behind the prefix it is given and prints
-# what it computed, and HOLD_name: for how many seconds the fast node is full at most, or until the program has
-# made the file $built. Then it looks at its data for $turn seconds, which does not show in what it prints.
+# what it computed. The fast node is full until the program has made the file $built, or has the size that
+# BUILT_name says. Then it looks at its data for $turn seconds, which does not show in what it prints.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 mode=$1 inputs=$2

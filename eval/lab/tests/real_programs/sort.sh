@@ -1,2 +1,2 @@
-HOLD_sort=2
+BUILT_sort="sort 100"
 sort() { "$@" sh -c "sort -S 150M --parallel=2 $inputs/lines.txt | sha256sum"; }

@@ -55,6 +55,9 @@ pub struct Arguments {
     /// The fast node
     #[arg(long, default_value_t = 0)]
     fast_node: u16,
+    /// Nodes between the fast one and the slow one, the fastest first: the oracle's
+    #[arg(long, value_delimiter = ',', value_name = "NODES")]
+    between: Vec<u16>,
     /// The slow node [default: 1, or the fast one where there is no other]
     #[arg(long)]
     slow_node: Option<u16>,
@@ -70,9 +73,9 @@ pub struct Arguments {
     /// Run only that program of the workload, for a process that runs them all
     #[arg(long, hide = true)]
     pub program: Option<usize>,
-    /// How many pages the oracle may put on the fast node
-    #[arg(long, hide = true)]
-    oracle_pages: Option<u64>,
+    /// How many pages the oracle may put on the fast node, and on each of those between
+    #[arg(long, hide = true, value_delimiter = ',')]
+    oracle_pages: Vec<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -153,10 +156,12 @@ impl Arguments {
                 PlaceArg::Default => Place::Workload,
                 PlaceArg::Slow => Place::Slow,
                 PlaceArg::Fast => Place::FirstTouch,
-                PlaceArg::Oracle => Place::Oracle(self.oracle_pages),
+                PlaceArg::Oracle => Place::Oracle,
             },
             fast: self.fast(),
+            between: self.between.iter().copied().map(NodeId).collect(),
             slow,
+            oracle_pages: self.oracle_pages.clone(),
             time: Duration::from(self.seconds),
             huge: self.huge,
         }
@@ -169,7 +174,7 @@ impl Arguments {
         command: &mut Command,
         index: usize,
         scale: Scale,
-        oracle_pages: Option<u64>,
+        oracle_pages: &[u64],
     ) {
         command
             .arg(self.workload.as_deref().unwrap_or_default())
@@ -193,12 +198,17 @@ impl Arguments {
             ("lines", self.lines.map(u64::from)),
             ("step", self.step.map(u64::from)),
             ("slow-node", self.slow_node.map(u64::from)),
-            ("oracle-pages", oracle_pages),
         ];
         for (name, value) in numbers {
             if let Some(value) = value {
                 command.arg(format!("--{name}={value}"));
             }
+        }
+        for node in &self.between {
+            command.arg(format!("--between={node}"));
+        }
+        for pages in oracle_pages {
+            command.arg(format!("--oracle-pages={pages}"));
         }
     }
 }

@@ -40,33 +40,39 @@ pub(crate) fn fill(arena: &Arena, program: &Program, options: &Options) -> Resul
             touch(arena, all(), options.seed);
             expect_on(arena, options.slow)?;
         }
-        Place::Oracle(budget) => {
-            let budget = match budget {
-                Some(pages) => pages,
-                None => oracle_pages(options.fast)?,
+        Place::Oracle => {
+            let mut order = by_popularity(program, options.seed, options.time).into_iter();
+            let counts = match &options.oracle_pages[..] {
+                [] => oracle_pages(options)?,
+                given => given.to_vec(),
             };
-            let order = by_popularity(program, options.seed, options.time);
-            let (hot, cold) = order.split_at(usize_of(budget).min(order.len()));
-            {
-                let _fast = Preferred::node(options.fast)?;
-                touch(arena, hot.iter().copied(), options.seed);
+            for (&node, count) in faster_nodes(options).zip(&counts) {
+                let _here = Preferred::node(node)?;
+                touch(arena, order.by_ref().take(usize_of(*count)), options.seed);
             }
             let _slow = Preferred::node(options.slow)?;
-            touch(arena, cold.iter().copied(), options.seed);
+            touch(arena, order, options.seed);
         }
     }
     Ok(())
 }
 
-/// How many pages fit on the fast node without waking the kernel's reclaim.
+/// All but the slow node, the fastest first.
+fn faster_nodes(options: &Options) -> impl Iterator<Item = &NodeId> {
+    std::iter::once(&options.fast).chain(&options.between)
+}
+
+/// How many pages fit on the fast node, and on those between it and the slow one, without waking the kernel's reclaim.
 ///
 /// # Errors
 ///
 /// Where the kernel does not say.
-pub fn oracle_pages(fast: NodeId) -> Result<u64, PlacementError> {
-    let free = placement::free_bytes(fast)?;
-    let keep = placement::high_watermark_bytes(fast)? + ORACLE_RESERVE_BYTES;
-    Ok(free.saturating_sub(keep) / PAGE_BYTES)
+pub fn oracle_pages(options: &Options) -> Result<Vec<u64>, PlacementError> {
+    let fit = |&node: &NodeId| {
+        let keep = placement::high_watermark_bytes(node)? + ORACLE_RESERVE_BYTES;
+        Ok(placement::free_bytes(node)?.saturating_sub(keep) / PAGE_BYTES)
+    };
+    faster_nodes(options).map(fit).collect()
 }
 
 /// Visits per page over a run of that length: what the best placement that stays put follows.

@@ -304,9 +304,14 @@ pub fn weights(workload: &Workload) -> Vec<f64> {
     rates.into_iter().map(|rate| rate / sum).collect()
 }
 
-/// The best use of `pages` pages of fast memory: how many of them for each program.
+/// The best use of so many pages of each node, the fastest first: how many of them for each program.
 #[must_use]
-pub fn oracle_pages(workload: &Workload, seed: u64, time: Duration, pages: u64) -> Vec<u64> {
+pub fn oracle_pages(
+    workload: &Workload,
+    seed: u64,
+    time: Duration,
+    pages: &[u64],
+) -> Vec<Vec<u64>> {
     let mut all: Vec<(f64, usize)> = Vec::new();
     let weights = weights(workload);
     for (index, (program, weight)) in workload.programs.iter().zip(weights).enumerate() {
@@ -318,10 +323,13 @@ pub fn oracle_pages(workload: &Workload, seed: u64, time: Duration, pages: u64) 
         );
     }
     all.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let mut budgets = vec![0; workload.programs.len()];
-    let count = usize::try_from(pages).unwrap_or(usize::MAX);
-    for &(_, index) in all.iter().take(count) {
-        budgets[index] += 1;
+    let mut budgets = vec![vec![0; pages.len()]; workload.programs.len()];
+    let mut hottest = all.into_iter();
+    for (node, &count) in pages.iter().enumerate() {
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        for (_, index) in hottest.by_ref().take(count) {
+            budgets[index][node] += 1;
+        }
     }
     budgets
 }
@@ -399,13 +407,12 @@ mod tests {
             Workload::named("pmbench-groups", &Sizes::fast_free(8 << 20)).expect("known");
         let pages = workload.programs[0].pages;
         let time = Duration::from_secs(1);
-        let budgets = oracle_pages(&workload, 1, time, u64::from(pages) * 5 / 2);
-        assert_eq!(
-            budgets[..2],
-            [u64::from(pages); 2],
-            "the fastest two get all"
-        );
-        assert_eq!(budgets[3..].iter().sum::<u64>(), 0, "the slowest nothing");
-        assert_eq!(budgets.iter().sum::<u64>(), u64::from(pages) * 5 / 2);
+        let pages = u64::from(pages);
+        let budgets = oracle_pages(&workload, 1, time, &[pages * 5 / 2, pages]);
+        assert_eq!(budgets[..2], [[pages, 0], [pages, 0]], "the fastest two get all");
+        assert_eq!(budgets[2][0], pages / 2);
+        assert_eq!(budgets[2][1], pages / 2, "and its rest is first on the next node");
+        assert_eq!(budgets[3], [0, pages / 2]);
+        assert!(budgets[4..].iter().flatten().all(|&n| n == 0), "the slowest nothing");
     }
 }

@@ -97,16 +97,15 @@ fn start(
 ) -> anyhow::Result<Group> {
     let own = std::env::current_exe().context("Cannot find this program")?;
     let budgets = match options.place {
-        Place::Oracle(_) => {
-            let pages = fill::oracle_pages(options.fast)?;
-            let budgets = group::oracle_pages(workload, options.seed, options.time, pages);
-            budgets.into_iter().map(Some).collect()
+        Place::Oracle => {
+            let pages = fill::oracle_pages(options)?;
+            group::oracle_pages(workload, options.seed, options.time, &pages)
         }
-        _ => vec![None; workload.programs.len()],
+        _ => vec![Vec::new(); workload.programs.len()],
     };
     Ok(Group::prepare(workload, |index| {
         let mut command = Command::new(&own);
-        arguments.for_program(&mut command, index, scale, budgets[index]);
+        arguments.for_program(&mut command, index, scale, &budgets[index]);
         command
     })?)
 }

@@ -73,8 +73,8 @@ pub enum Place {
     Slow,
     /// In the program's order by the kernel's own choice: the local node until it is full.
     FirstTouch,
-    /// The most visited first on the fast node: that many pages, or until it is full.
-    Oracle(Option<u64>),
+    /// The most visited first on the fast node, then on those between it and the slow one.
+    Oracle,
 }
 
 /// How to run.
@@ -86,8 +86,12 @@ pub struct Options {
     pub place: Place,
     /// The node that is fast.
     pub fast: NodeId,
+    /// Nodes between the fast one and the slow one, the fastest first.
+    pub between: Vec<NodeId>,
     /// The node that is slow.
     pub slow: NodeId,
+    /// How many pages [`Place::Oracle`] puts on the fast node and on those between: as many as fit, where it is empty.
+    pub oracle_pages: Vec<u64>,
     /// How long to run.
     pub time: Duration,
     /// Ask for transparent huge pages instead of refusing them.

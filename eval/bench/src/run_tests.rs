@@ -14,7 +14,9 @@ fn options(milliseconds: u64) -> Options {
         seed: 11,
         place: Place::FirstTouch,
         fast: NodeId(0),
+        between: Vec::new(),
         slow: NodeId(0),
+        oracle_pages: Vec::new(),
         time: Duration::from_millis(milliseconds),
         huge: false,
     }
@@ -147,8 +149,9 @@ fn a_zero_page_stops_the_run() {
 #[test]
 fn the_oracle_fills_the_fast_node_first() {
     let (program, mut options) = (program("gups", &[]), options(0));
-    for place in [Place::Oracle(None), Place::Oracle(Some(10))] {
-        options.place = place;
+    options.place = Place::Oracle;
+    for pages in [vec![], vec![10]] {
+        options.oracle_pages = pages;
         let run = Run::prepare(&program, &options).expect("small");
         let ready = run.ready().expect("placed");
         assert!((ready.share_by_node[0] - 1.0).abs() < 1e-4, "{ready:?}");

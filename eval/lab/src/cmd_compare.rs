@@ -95,6 +95,8 @@ pub(crate) struct ScenarioArgs {
     #[arg(long, default_value_t = 1)]
     slow_node: usize,
     #[arg(long)]
+    between: Vec<usize>,
+    #[arg(long)]
     tools: PathBuf,
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -150,6 +152,7 @@ pub(crate) fn scenario(args: ScenarioArgs) -> ExitCode {
         fast_free: args.fast_free,
         fast_node: args.fast_node,
         slow_node: args.slow_node,
+        between: args.between,
         tools: args.tools,
         terrace_options: args.terrace_option,
         seed: args.seed,

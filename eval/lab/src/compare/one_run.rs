@@ -211,6 +211,8 @@ fn job(
         format!("--tools={}", plan.tools.display()),
         format!("--seed={}", plan.seed),
     ]);
+    let between = &ranking[1..ranking.len().max(2) - 1];
+    command.extend(between.iter().map(|node| format!("--between={node}")));
     command.extend(fast_free.map(|bytes| format!("--fast-free={bytes}")));
     for option in terrace_options(plan, system) {
         command.push(format!("--terrace-option={option}"));

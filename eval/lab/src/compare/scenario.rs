@@ -49,6 +49,8 @@ pub struct Setting {
     pub fast_node: usize,
     /// The slow node.
     pub slow_node: usize,
+    /// Those between, the fastest first.
+    pub between: Vec<usize>,
     /// Where `terrace` and `terrace-bench` are.
     pub tools: PathBuf,
     /// More options for `terrace run`.
@@ -115,6 +117,7 @@ fn bench(setting: &Setting, steering: &Steering) -> anyhow::Result<()> {
         .arg(format!("--fast-free={fast_free}"))
         .arg(format!("--seconds={}s", setting.time.as_secs()))
         .arg(format!("--fast-node={}", setting.fast_node))
+        .args(setting.between.iter().map(|node| format!("--between={node}")))
         .arg(format!("--slow-node={}", setting.slow_node))
         .arg(format!("--seed={}", setting.seed))
         .stdin(Stdio::piped())

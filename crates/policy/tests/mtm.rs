@@ -455,21 +455,6 @@ fn base_pages_go_one_by_one_in_order() {
 }
 
 #[test]
-fn what_nobody_scans_by_name_is_read_in_passes_with_the_same_result() {
-    let there = |serves_looks: bool| {
-        let mut machine =
-            Machine::new(Params::default(), &[64, 400], heat(300, 1, false, 100..150));
-        machine.serves_looks = serves_looks;
-        machine.intervals(15);
-        let colder = machine.on_node(0, |c| c.heat < 50.0);
-        (machine.on_node(0, |c| c.heat > 50.0), colder)
-    };
-    let (looked, _) = there(true);
-    let (read, _) = there(false);
-    assert!(looked >= 47 && read >= 47, "{looked} and {read} of 50");
-}
-
-#[test]
 fn a_region_goes_to_the_fastest_tier_of_who_accesses_it() {
     let room = [40, 40, 400];
     let tiers = machine::tiers(&room);

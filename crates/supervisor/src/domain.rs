@@ -207,7 +207,7 @@ impl Domain {
     pub fn act(&mut self, now: Nanos) -> Nanos {
         self.machine.take_inventory(now, &mut self.engine);
         let deadline = self.engine.pump(now, &mut self.machine);
-        self.machine.managed.movers.flush();
+        self.machine.flush();
         if self.machine.is_busy() {
             return now;
         }

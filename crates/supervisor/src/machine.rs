@@ -22,7 +22,9 @@ mod samples;
 use std::path::Path;
 
 use anyhow::Context;
+use terrace_core::Addr;
 use terrace_core::Nanos;
+use terrace_core::NodeId;
 use terrace_core::PageRef;
 use terrace_core::Pid;
 use terrace_core::Tiers;
@@ -34,6 +36,7 @@ use terrace_policy::Machine;
 use terrace_policy::Mechanism;
 use terrace_policy::Migration;
 use terrace_policy::Reason;
+use terrace_policy::Refusal;
 use terrace_policy::ScanScope;
 use terrace_policy::Served;
 use terrace_sys::memory_blocks::MemoryBlocks;
@@ -61,6 +64,8 @@ pub struct LinuxMachine {
     pub trackers: Trackers,
     latencies: Option<Latencies>,
     inventory: Inventory,
+    /// Pages that the policy asked to look at since they were handed on.
+    looks: Vec<PageRef>,
     blocks: MemoryBlocks,
 }
 
@@ -81,6 +86,7 @@ impl LinuxMachine {
             trackers,
             latencies: latencies.then(Latencies::default),
             inventory: Inventory::default(),
+            looks: Vec::new(),
             blocks: MemoryBlocks::read(Path::new("/")),
         })
     }
@@ -120,6 +126,14 @@ impl LinuxMachine {
         );
     }
 
+    /// Hands on what was asked for page by page.
+    pub fn flush(&mut self) {
+        self.managed.movers.flush();
+        if !self.looks.is_empty() {
+            self.trackers.look(std::mem::take(&mut self.looks));
+        }
+    }
+
     /// Whether there is more to do at once.
     #[must_use]
     pub fn is_busy(&self) -> bool {
@@ -153,6 +167,25 @@ impl Machine for LinuxMachine {
         self.trackers.read(shortest, pass)
     }
 
+    fn probe_range(
+        &mut self,
+        _now: Nanos,
+        node: Option<NodeId>,
+        page: PageRef,
+        pages: u32,
+    ) -> Served {
+        // Those of one node cannot be told before they were read.
+        if node.is_some() || !self.trackers.looks() {
+            return Err(Refusal::Unserved);
+        }
+        let bytes = page.size.bytes();
+        self.looks.extend((0..u64::from(pages)).map(|at| PageRef {
+            addr: Addr(page.addr.0 + at * bytes),
+            ..page
+        }));
+        Ok(())
+    }
+
     fn sample(&mut self, _now: Nanos, on: bool) -> Served {
         self.trackers.sample(on)
     }
@@ -170,10 +203,8 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use terrace_core::Measurement;
-    use terrace_core::NodeId;
     use terrace_policy::Action;
     use terrace_policy::Policy;
-    use terrace_policy::Refusal;
 
     use super::*;
 

@@ -154,6 +154,19 @@ impl Tracking {
         Ok(())
     }
 
+    /// Whether named pages can be looked at.
+    #[must_use]
+    pub const fn looks(&self) -> bool {
+        matches!(self.source, Source::AccessedBits(_))
+    }
+
+    /// Looks at named pages, if that is the source.
+    pub fn look(&self, pages: Vec<PageRef>) {
+        if let Source::AccessedBits(tracker) = &self.source {
+            tracker.look(pages);
+        }
+    }
+
     /// Takes samples, or none. A processor's PMU goes on at its small cost.
     ///
     /// # Errors

@@ -119,7 +119,7 @@ fn watch(start: u64) -> Result<Vec<Group>, Box<dyn Error>> {
                     group.accessed += u64::from(chunk.accessed.count());
                 }
             }
-            Told::Reading(_) => {}
+            Told::Reading(_) | Told::Looked { .. } => {}
         });
         faults.poll(Duration::ZERO, &mut |event| match event {
             TrackEvent::HintFault(fault) => {

@@ -3,6 +3,7 @@
 //! as the page tables' tests do.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
@@ -18,11 +19,14 @@ use rustix::mm::MapFlags;
 use rustix::mm::ProtFlags;
 use terrace_core::Addr;
 use terrace_core::Nanos;
+use terrace_core::PageRef;
+use terrace_core::PageSize;
 use terrace_core::Pid;
 use terrace_track::AccessedBits;
 use terrace_track::AccessedBitsConfig;
 use terrace_track::TrackEvent;
 use terrace_track::Tracker;
+use terrace_track::accessed_bits::Looked;
 use terrace_track::accessed_bits::Reading;
 use terrace_track::accessed_bits::Told;
 
@@ -58,7 +62,11 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 fn open() -> AccessedBits {
-    let mut tracker = AccessedBits::open(AccessedBitsConfig::default()).expect("accessed bits");
+    let config = AccessedBitsConfig {
+        zones: terrace_sys::zones::read(Path::new("/")),
+        ..AccessedBitsConfig::default()
+    };
+    let mut tracker = AccessedBits::open(config).expect("accessed bits");
     tracker
         .add(Pid(std::process::id()), false)
         .expect("this process");
@@ -81,6 +89,7 @@ fn gather(tracker: &mut AccessedBits, start: u64, chunks: u64, passes: u64) -> V
                 assert!(busy > Nanos::ZERO);
                 all.push(Vec::new());
             }
+            Told::Looked { .. } => panic!("nobody asked for that: {told:?}"),
             Told::Reading(one) => {
                 let at = one.as_chunk().start.0;
                 if (start..start + chunks * CHUNK).contains(&at) {
@@ -480,5 +489,97 @@ fn reading_takes_what_its_budget_is() {
         println!("budget {budget_permille} permille: {passes} passes took {share:.1}");
         assert!(share < budget * 1.3, "{share} permille of {budget}");
         assert!(share > budget * 0.3, "{share} permille of {budget}");
+    }
+}
+
+/// What a look at these pages finds: by address, how large the page is and whether it was accessed; and its costs.
+fn look(tracker: &mut AccessedBits, pages: &[u64]) -> (BTreeMap<u64, (PageSize, bool)>, Nanos) {
+    let pid = Pid(std::process::id());
+    let page = |&addr: &u64| PageRef {
+        pid,
+        addr: Addr(addr),
+        size: PageSize::Base4K,
+    };
+    tracker.look(pages.iter().map(page).collect());
+    let until = Instant::now() + Duration::from_secs(60);
+    let mut answer = None;
+    while answer.is_none() {
+        assert!(Instant::now() < until, "no answer");
+        std::thread::sleep(Duration::from_millis(5));
+        tracker
+            .poll(Duration::ZERO, &mut |_| ())
+            .expect("a tracker that works");
+        tracker.told(|told| match told {
+            Told::Looked {
+                looked,
+                pages: asked,
+                busy,
+                ..
+            } => {
+                assert_eq!(asked, pages.len() as u64);
+                let one = |one: Looked| (one.page.addr.0, (one.page.size, one.accessed));
+                answer = Some((looked.into_iter().map(one).collect(), busy));
+            }
+            other => panic!("nobody asked for that: {other:?}"),
+        });
+    }
+    answer.expect("an answer")
+}
+
+#[test]
+fn named_pages_are_looked_at_and_no_others() {
+    let _alone = alone();
+    let chunks = 24;
+    let start = memory(chunks, Advice::LinuxNoHugepage);
+    let mut tracker = open();
+    // Three in each 2 MiB, and far behind them one that is in no mapping.
+    let named = |chunk: u64| [3, 5, 400].map(|page| start + chunk * CHUNK + page * 4096);
+    let mut pages: Vec<u64> = (0..chunks).flat_map(named).collect();
+    pages.push(1 << 46);
+    look(&mut tracker, &pages);
+    let (idle, _) = look(&mut tracker, &pages);
+    assert_eq!(idle.len() as u64, 3 * chunks, "all that are there");
+    assert!(idle.values().all(|(size, _)| *size == PageSize::Base4K));
+    let accessed = idle.values().filter(|(_, accessed)| *accessed).count();
+    assert_eq!(accessed, 0, "nobody touched them since the first look");
+    for chunk in (0..chunks).step_by(2) {
+        touch(named(chunk)[1]);
+        touch(named(chunk)[2] + 4096);
+    }
+    let (seen, _) = look(&mut tracker, &pages);
+    for chunk in 0..chunks {
+        let found = named(chunk).map(|addr| seen[&addr].1);
+        assert_eq!(found, [false, chunk % 2 == 0, false], "of chunk {chunk}");
+    }
+    let (again, _) = look(&mut tracker, &pages);
+    assert!(
+        again.values().all(|(_, accessed)| !accessed),
+        "it cleared them"
+    );
+}
+
+#[test]
+fn a_huge_page_is_looked_at_whole() {
+    let _alone = alone();
+    let start = memory(8, Advice::LinuxHugepage);
+    let mut tracker = open();
+    let pages: Vec<u64> = (0..8)
+        .map(|chunk| start + chunk * CHUNK + 77 * 4096)
+        .collect();
+    let (first, _) = look(&mut tracker, &pages);
+    let huge: Vec<u64> = first
+        .iter()
+        .filter(|(_, (size, _))| *size == PageSize::Huge2M)
+        .map(|(addr, _)| *addr)
+        .collect();
+    if huge.is_empty() {
+        eprintln!("skipped: no huge pages here");
+        return;
+    }
+    touch(huge[0] + 5 * 4096);
+    let (second, _) = look(&mut tracker, &pages);
+    for addr in &huge {
+        // It was not split, as clearing a part of it would have done.
+        assert_eq!(second[addr], (PageSize::Huge2M, *addr == huge[0]));
     }
 }

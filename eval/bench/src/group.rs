@@ -409,10 +409,21 @@ mod tests {
         let time = Duration::from_secs(1);
         let pages = u64::from(pages);
         let budgets = oracle_pages(&workload, 1, time, &[pages * 5 / 2, pages]);
-        assert_eq!(budgets[..2], [[pages, 0], [pages, 0]], "the fastest two get all");
+        assert_eq!(
+            budgets[..2],
+            [[pages, 0], [pages, 0]],
+            "the fastest two get all"
+        );
         assert_eq!(budgets[2][0], pages / 2);
-        assert_eq!(budgets[2][1], pages / 2, "and its rest is first on the next node");
+        assert_eq!(
+            budgets[2][1],
+            pages / 2,
+            "and its rest is first on the next node"
+        );
         assert_eq!(budgets[3], [0, pages / 2]);
-        assert!(budgets[4..].iter().flatten().all(|&n| n == 0), "the slowest nothing");
+        assert!(
+            budgets[4..].iter().flatten().all(|&n| n == 0),
+            "the slowest nothing"
+        );
     }
 }

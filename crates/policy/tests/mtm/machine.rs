@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Nodes under the policy, one process, each 2 MiB with a heat of its own: named pages are scanned, or all are read
-//! in passes; orders are checked and done at once.
+//! Nodes under the policy, one process, each 2 MiB with a heat of its own: named pages are scanned; orders
+//! are checked and done at once.
 
 use std::collections::BTreeMap;
 
 use terrace_core::Addr;
 use terrace_core::CHUNK_BYTES;
-use terrace_core::ChunkReading;
 use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::NodeInfo;
 use terrace_core::NodeMemory;
-use terrace_core::PageBits;
 use terrace_core::PageRef;
 use terrace_core::PageSize;
 use terrace_core::Pid;
@@ -24,7 +22,6 @@ use terrace_policy::Host;
 use terrace_policy::Mechanism;
 use terrace_policy::Migration;
 use terrace_policy::Policy;
-use terrace_policy::Refusal;
 use terrace_policy::Verdict;
 use terrace_policy::kit::Random;
 use terrace_policy::presets::mtm::Mtm;
@@ -51,7 +48,6 @@ pub(crate) struct Machine {
     /// Chunks that fit on each node.
     pub(crate) room: Vec<u64>,
     pub(crate) scan: Nanos,
-    pub(crate) serves_looks: bool,
     /// What profiling took, in this interval and in each before.
     pub(crate) spent: Nanos,
     pub(crate) intervals: Vec<Nanos>,
@@ -62,8 +58,6 @@ pub(crate) struct Machine {
     pub(crate) armed: Option<Nanos>,
     /// When a page's bit was cleared last.
     cleared: BTreeMap<u64, Nanos>,
-    /// First rung and length of passes that are read, and when the next ends.
-    pass: Option<(Nanos, Nanos, Nanos)>,
     random: Random,
     memory_at: Nanos,
 }
@@ -93,7 +87,6 @@ impl Machine {
             chunks,
             room: room.to_vec(),
             scan: Nanos(80),
-            serves_looks: true,
             spent: Nanos::ZERO,
             intervals: Vec::new(),
             scans: Vec::new(),
@@ -101,7 +94,6 @@ impl Machine {
             sampling: true,
             armed: None,
             cleared: BTreeMap::new(),
-            pass: None,
             random: Random::new(1),
             memory_at: Nanos::ZERO,
         };
@@ -159,14 +151,10 @@ impl Machine {
 
     /// The next thing that happens.
     pub(crate) fn step(&mut self) {
-        let pass = self.pass.map_or(Nanos::MAX, |(_, _, at)| at);
-        let next = self.policy.next_deadline().min(self.memory_at).min(pass);
+        let next = self.policy.next_deadline().min(self.memory_at);
         self.now = self.now.max(next);
         if self.now >= self.memory_at {
             self.tell_memory();
-        }
-        if self.now >= pass {
-            self.end_pass();
         }
         if self.now >= self.policy.next_deadline() {
             let before = self.counter("intervals");
@@ -180,20 +168,11 @@ impl Machine {
 
     fn carry_out(&mut self) {
         let mut looks = Vec::new();
-        let mut refused = Vec::new();
         while let Some(action) = self.policy.poll_action() {
             match action {
                 Action::ProbeRange { page, node, pages } => {
                     assert_eq!((node, pages), (None, 1));
-                    if self.serves_looks {
-                        looks.push(page);
-                    } else {
-                        refused.push(action);
-                    }
-                }
-                Action::ReadAccessed { shortest, pass } => {
-                    let at = self.now + pass;
-                    self.pass = Some((shortest, pass, self.pass.map_or(at, |(_, _, at)| at)));
+                    looks.push(page);
                 }
                 Action::Migrate {
                     page, migration, ..
@@ -202,10 +181,6 @@ impl Machine {
                 Action::Scan { period, .. } => self.armed = Some(period),
                 other => panic!("nobody asked for {other:?}"),
             }
-        }
-        for what in refused {
-            let why = Refusal::Unserved;
-            self.policy.observe(self.now, &Event::Refused { what, why });
         }
         if !looks.is_empty() {
             self.look(&looks);
@@ -268,53 +243,6 @@ impl Machine {
                 lost: Nanos::ZERO,
             },
         );
-    }
-
-    /// A pass over all pages ends: what its first reading saw, and all.
-    fn end_pass(&mut self) {
-        let Some((shortest, pass, _)) = self.pass else {
-            return;
-        };
-        for index in 0..self.chunks.len() {
-            let chunk = self.chunks[index];
-            let pages = if chunk.huge { 1 } else { 512 };
-            let (mut early, mut all) = (PageBits::NONE, PageBits::NONE);
-            let mut present = PageBits::NONE;
-            for page in 0..pages {
-                present.set(page);
-                if self.drawn(chunk.heat, shortest) {
-                    early.set(page);
-                }
-                if early.get(page) || self.drawn(chunk.heat, pass) {
-                    all.set(page);
-                }
-            }
-            let nodes = [(chunk.node, present)];
-            let mut reading = ChunkReading {
-                pid: PID,
-                start: Addr(BASE + index as u64 * CHUNK_BYTES),
-                since: Nanos::ZERO,
-                until: shortest,
-                ran: None,
-                last: false,
-                huge: chunk.huge,
-                present,
-                accessed: early,
-                fresh: early,
-                nodes: &nodes,
-            };
-            if !early.is_empty() {
-                self.policy.accessed(self.now, &reading);
-            }
-            reading.since = shortest;
-            (reading.until, reading.last) = (pass, true);
-            (reading.accessed, reading.fresh) = (all, all.without(&early));
-            self.policy.accessed(self.now, &reading);
-        }
-        let pages = |chunk: &Chunk| if chunk.huge { 1 } else { 512 };
-        let pages = self.chunks.iter().map(pages).sum();
-        self.watched(pages);
-        self.pass = Some((shortest, pass, self.now + pass));
     }
 
     fn migrate(&mut self, page: PageRef, migration: Migration) {

@@ -222,23 +222,41 @@ fn read(
     }
     tracking.told(|told| match told {
         Told::Reading(reading) => engine.accessed(now, &reading.as_chunk()),
+        Told::Looked {
+            pid,
+            looked,
+            pages,
+            busy,
+            lost,
+        } => {
+            for one in looked {
+                let found = Event::Probed {
+                    page: one.page,
+                    node: one.node,
+                    accessed: one.accessed,
+                };
+                engine.observe(now, &found);
+            }
+            engine.observe(now, &watched(pid, pages, busy, lost));
+        }
         Told::PassOver {
             pid,
             pages,
             busy,
             lost,
-        } => {
-            let over = Event::Watched {
-                pid,
-                pages,
-                busy,
-                lost,
-            };
-            engine.observe(now, &over);
-        }
+        } => engine.observe(now, &watched(pid, pages, busy, lost)),
     });
     for event in batch.finish() {
         engine.observe(now, &event);
+    }
+}
+
+const fn watched(pid: Pid, pages: u64, busy: Nanos, lost: Nanos) -> Event {
+    Event::Watched {
+        pid,
+        pages,
+        busy,
+        lost,
     }
 }
 

@@ -84,6 +84,19 @@ impl Trackers {
         by_who_serves(self.all.iter().map(|one| one.read(shortest, pass)))
     }
 
+    /// Whether one of them looks at named pages.
+    #[must_use]
+    pub fn looks(&self) -> bool {
+        self.all.iter().any(Tracking::looks)
+    }
+
+    /// Looks at these pages, by the one that can.
+    pub fn look(&self, pages: Vec<PageRef>) {
+        if let Some(one) = self.all.iter().find(|one| one.looks()) {
+            one.look(pages);
+        }
+    }
+
     /// Takes samples, or none.
     ///
     /// # Errors

@@ -7,12 +7,16 @@
 //! which the hottest pages would look idle, and takes the mmap lock for reading, in calls of at most
 //! [`AccessedBitsConfig::max_stall`]. `docs/accessed-bits.md` has the reasons and the figures.
 //!
+//! Named pages are looked at without a pass ([`AccessedBits::look`], `look` and, pure, `named`).
+//!
 //! * [`reading`]: what is told. `nodes`, `slice`: where a page is, what is cleared and read together; pure.
 //! * `process`: one process's kernel interfaces. `reader`: the thread, what is due when. `shared`: its queue.
 //! * [`survey()`]: whether it works here, for `terrace doctor`.
 
 mod figures;
 mod length;
+mod look;
+mod named;
 mod nodes;
 mod process;
 mod reader;
@@ -33,9 +37,11 @@ use terrace_bpf::PageTables;
 use terrace_bpf::Record;
 use terrace_core::Measurement;
 use terrace_core::Nanos;
+use terrace_core::PageRef;
 use terrace_core::Pid;
 use terrace_sys::zones::Zone;
 
+pub use reading::Looked;
 pub use reading::Reading;
 pub use reading::Told;
 pub use survey::ProcessCost;
@@ -118,6 +124,12 @@ impl AccessedBits {
     /// Reads in passes of that length from now on, each first after the shortest wait.
     pub fn ask(&self, shortest: Nanos, pass: Nanos) {
         self.shared.order(Order::Ask { shortest, pass });
+    }
+
+    /// Reads the bits of these pages of tracked processes and clears them, once: what is found is told together
+    /// ([`Told::Looked`], for each process). Not while paused.
+    pub fn look(&self, pages: Vec<PageRef>) {
+        self.shared.order(Order::Look(pages));
     }
 
     /// Stops reading, or goes on.

@@ -69,19 +69,21 @@ impl Process {
         })
     }
 
+    /// The mappings that take part, in order of address.
+    pub(super) fn private_memory(&self) -> Vec<Range> {
+        let maps = MapsFile::of(self.pid.0).and_then(|mut maps| maps.all());
+        let maps = maps.unwrap_or_default();
+        let part = maps.iter().filter(|mapping| takes_part(mapping));
+        part.map(|mapping| mapping.range).collect()
+    }
+
     /// Begins a pass: finds what is in memory and cuts it into slices of so many entries. Whether there is
     /// anything to read.
     pub(super) fn begin(&mut self, tables: &mut PageTables, most: u64) -> bool {
         self.slices.clear();
         self.pages = 0;
         self.set = 0;
-        let maps = MapsFile::of(self.pid.0).and_then(|mut maps| maps.all());
-        let mappings = maps.unwrap_or_default();
-        let mappings: Vec<Range> = mappings
-            .iter()
-            .filter(|m| takes_part(m))
-            .map(|m| m.range)
-            .collect();
+        let mappings = self.private_memory();
         let (Some(first), Some(last)) = (mappings.first(), mappings.last()) else {
             return false;
         };
@@ -110,25 +112,43 @@ impl Process {
 
     /// Clears a slice's bits.
     pub(super) fn clear(&mut self, index: usize) -> Cleared {
-        let mut done = Cleared::default();
+        let mut refused = Vec::new();
+        let failed = self.clear_ranges(&self.slices[index].ranges, |range| refused.push(range));
         let slice = &mut self.slices[index];
-        let mut at = 0;
-        while at < slice.ranges.len() {
-            match advise::cold(&self.handle, &slice.ranges[at..]) {
-                Ok(some) if some > 0 => at += some,
+        refused.iter().for_each(|range| slice.leave_out(*range));
+        Cleared {
+            refused: refused.len() as u64,
+            failed,
+        }
+    }
+
+    /// Clears the bits of these ranges; those that refuse, as they are locked or gone since, go to the sink. Whether the process
+    /// is gone, or may not be touched.
+    pub(super) fn clear_ranges(&self, ranges: &[Range], mut refused: impl FnMut(Range)) -> bool {
+        let mut left = ranges;
+        while let Some((first, others)) = left.split_first() {
+            match advise::cold(&self.handle, left) {
+                Ok(some) if some > 0 => left = &left[some..],
                 Ok(_) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOMEM) => {
-                    slice.leave_out(slice.ranges[at]);
-                    done.refused += 1;
-                    at += 1;
+                    refused(*first);
+                    left = others;
                 }
                 Err(rustix::io::Errno::INTR) => {}
-                Err(_) => {
-                    done.failed = true;
-                    break;
-                }
+                Err(_) => return true,
             }
         }
-        done
+        false
+    }
+
+    /// Reads the bits of a range; each chunk with memory goes to the sink. False where the process is gone.
+    pub(super) fn walk(
+        &self,
+        range: Range,
+        tables: &mut PageTables,
+        sink: impl FnMut(&RawChunk),
+    ) -> bool {
+        let walked = tables.walk(&self.bound, range, sink);
+        walked.is_ok_and(|walked| !walked.gone)
     }
 
     /// Reads the bits of neighbouring slices; each chunk with memory goes to the sink, with its slice. False

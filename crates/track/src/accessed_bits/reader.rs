@@ -23,6 +23,7 @@ use terrace_sys::clock;
 
 use super::AccessedBitsConfig;
 use super::length::Length;
+use super::named::Prices;
 use super::nodes::Nodes;
 use super::process::Process;
 use super::reading::Reading;
@@ -57,18 +58,20 @@ pub(super) struct Reader {
     pub(super) nodes: Nodes,
     pub(super) shared: Arc<Shared>,
     pub(super) config: AccessedBitsConfig,
-    processes: BTreeMap<Pid, Process>,
+    pub(super) processes: BTreeMap<Pid, Process>,
     young: BTreeSet<Pid>,
     queue: BinaryHeap<Due>,
     /// First rung and length of a pass; nothing is read before it was asked for.
     asked: Option<(Nanos, Nanos)>,
     paused: bool,
+    /// What clearing named pages takes.
+    pub(super) prices: Prices,
     /// Clearing an entry, ns, a running mean.
     clear_ns: f64,
     /// What it costs a program to set a bit again, ns, as measured here before the first pass: what ends sooner is not to wait for it.
-    set_ns: Option<f64>,
+    pub(super) set_ns: Option<f64>,
     length: Length,
-    told: Vec<Told>,
+    pub(super) told: Vec<Told>,
 }
 
 impl Reader {
@@ -88,6 +91,7 @@ impl Reader {
             queue: BinaryHeap::new(),
             asked: None,
             paused: false,
+            prices: Prices::default(),
             clear_ns: CLEAR_NS,
             set_ns: None,
             length: Length::default(),
@@ -129,6 +133,8 @@ impl Reader {
                     self.processes.remove(&pid);
                 }
                 Order::Ask { shortest, pass } => self.ask(shortest, pass, now),
+                Order::Look(pages) if !self.paused => self.look(&pages),
+                Order::Look(_) => {}
                 Order::Pause(paused) => self.pause(paused, now),
                 Order::Stop => return false,
             }
@@ -182,19 +188,11 @@ impl Reader {
         let Some(Reverse((_, pid, what))) = self.queue.pop() else {
             return;
         };
-        if self.young.remove(&pid)
-            && let Some(process) = Process::open(pid, &self.tables)
-        {
-            self.processes.insert(pid, process);
-        }
+        self.open_young(pid);
         let Some(mut process) = self.processes.remove(&pid) else {
             return;
         };
-        if self.set_ns.is_none() {
-            self.set_ns = Some(set_ns());
-            let one = self.lost(1);
-            self.shared.count(|counts| counts.set = one);
-        }
+        self.measure_set();
         let before = clock::thread_cpu_time();
         let goes_on = match what {
             What::Begin => self.begin(&mut process, now),
@@ -219,6 +217,24 @@ impl Reader {
         self.processes.insert(pid, process);
     }
 
+    /// Takes hold of a process that was too young until now.
+    pub(super) fn open_young(&mut self, pid: Pid) {
+        if self.young.remove(&pid)
+            && let Some(process) = Process::open(pid, &self.tables)
+        {
+            self.processes.insert(pid, process);
+        }
+    }
+
+    /// Once, before the first bits are cleared.
+    pub(super) fn measure_set(&mut self) {
+        if self.set_ns.is_none() {
+            self.set_ns = Some(set_ns());
+            let one = self.lost(1);
+            self.shared.count(|counts| counts.set = one);
+        }
+    }
+
     /// What bits set again took of their process.
     #[expect(
         clippy::cast_precision_loss,
@@ -226,7 +242,7 @@ impl Reader {
         clippy::cast_sign_loss,
         reason = "a time, not negative"
     )]
-    fn lost(&self, set: u64) -> Nanos {
+    pub(super) fn lost(&self, set: u64) -> Nanos {
         Nanos((set as f64 * self.set_ns.unwrap_or(0.0)) as u64)
     }
 

@@ -6,6 +6,7 @@ use terrace_core::ChunkReading;
 use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::PageBits;
+use terrace_core::PageRef;
 use terrace_core::Pid;
 
 /// A [`ChunkReading`] that waits to be told.
@@ -44,6 +45,17 @@ impl Reading {
     }
 }
 
+/// A named page, as it was found; its bit is clear now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Looked {
+    /// The page, or the huge page that maps it.
+    pub page: PageRef,
+    /// Where it is.
+    pub node: NodeId,
+    /// It was accessed since its bit was cleared before.
+    pub accessed: bool,
+}
+
 /// Something the reader has to tell, in the order in which it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(
@@ -53,6 +65,19 @@ impl Reading {
 pub enum Told {
     /// A chunk was read.
     Reading(Reading),
+    /// Named pages of a process were looked at.
+    Looked {
+        /// The process.
+        pid: Pid,
+        /// What was found, of those that are in memory and whose bits can be cleared.
+        looked: Vec<Looked>,
+        /// How many were asked for.
+        pages: u64,
+        /// Processor time that it took: reading and clearing.
+        busy: Nanos,
+        /// What it takes of the process, as in [`Self::PassOver`].
+        lost: Nanos,
+    },
     /// All chunks of a process were read for the last time in a pass.
     PassOver {
         /// The process.
@@ -72,7 +97,7 @@ impl Told {
     pub const fn pid(&self) -> Pid {
         match self {
             Self::Reading(reading) => reading.pid,
-            Self::PassOver { pid, .. } => *pid,
+            Self::PassOver { pid, .. } | Self::Looked { pid, .. } => *pid,
         }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::MutexGuard;
 use std::sync::PoisonError;
 
 use terrace_core::Nanos;
+use terrace_core::PageRef;
 use terrace_core::Pid;
 use terrace_sys::eventfd::EventFd;
 
@@ -16,11 +17,12 @@ use super::reading::Told;
 const WAITING_MAX: usize = 1 << 16;
 
 /// An order to the thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Order {
     Add(Pid),
     Remove(Pid),
     Ask { shortest: Nanos, pass: Nanos },
+    Look(Vec<PageRef>),
     Pause(bool),
     Stop,
 }

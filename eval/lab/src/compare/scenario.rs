@@ -117,7 +117,12 @@ fn bench(setting: &Setting, steering: &Steering) -> anyhow::Result<()> {
         .arg(format!("--fast-free={fast_free}"))
         .arg(format!("--seconds={}s", setting.time.as_secs()))
         .arg(format!("--fast-node={}", setting.fast_node))
-        .args(setting.between.iter().map(|node| format!("--between={node}")))
+        .args(
+            setting
+                .between
+                .iter()
+                .map(|node| format!("--between={node}")),
+        )
         .arg(format!("--slow-node={}", setting.slow_node))
         .arg(format!("--seed={}", setting.seed))
         .stdin(Stdio::piped())

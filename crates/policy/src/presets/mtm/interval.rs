@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What happens when in a profiling interval, with either way to scan.
+//! What happens when in a profiling interval.
 
-use std::collections::BTreeMap;
-
-use terrace_core::ChunkReading;
 use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::PageRef;
-use terrace_core::Pid;
 
-use super::Backend;
 use super::Mtm;
-use super::Overhead;
 use super::histogram::Histogram;
 use super::overhead::SCANS_A_FAULT;
 use super::plan::Planner;
@@ -26,8 +20,6 @@ const MEASURED_PAGES: usize = 64;
 /// Where nothing is mapped, and an answer is waited for, it is looked again after so long.
 const LOOK_AGAIN: Nanos = Nanos::from_millis(50);
 
-/// The first reading of a pass is not sooner.
-const CLOSEST_PASS: Nanos = Nanos::from_millis(1);
 /// A pass over hint faults takes so long at least and at most.
 const FASTEST_PASS: Nanos = Nanos::from_secs(1);
 const SLOWEST_PASS: Nanos = Nanos::from_secs(3_600);
@@ -53,11 +45,12 @@ impl Mtm {
         match self.stage {
             Stage::Unmeasured => self.measure(now),
             Stage::Measuring => {
-                // In passes the first tells it, too.
-                self.deadline = now + LOOK_AGAIN;
                 if self.overhead.scan_ns().is_some() {
                     self.settle();
                     self.begin(now);
+                } else {
+                    // Nobody answered: what was mapped may be gone.
+                    self.measure(now);
                 }
             }
             Stage::Counting => self.choose(now),
@@ -75,16 +68,8 @@ impl Mtm {
         let single = (&[][..], &mut self.captured);
         self.profile
             .choose(&mut self.regions, &mut self.random, single, MEASURED_PAGES);
-        self.ask();
-    }
-
-    /// Asks for a scan of the chosen pages.
-    fn ask(&mut self) {
         self.counters.scanned = self.profile.len();
-        match self.backend {
-            Backend::Looks => self.round = Some(None),
-            Backend::Passes { .. } => self.ask_for_passes(),
-        }
+        self.round = Some(None);
     }
 
     fn begin(&mut self, now: Nanos) {
@@ -110,16 +95,7 @@ impl Mtm {
         self.profile
             .choose(&mut self.regions, &mut self.random, counters, usize::MAX);
         self.counters.scanned = self.profile.len();
-        if let Backend::Passes { processes, .. } = &mut self.backend {
-            for passes in processes.values_mut() {
-                (passes.begun, passes.ended) = (false, 0);
-            }
-            self.ask_for_passes();
-            self.stage = Stage::Resting;
-            self.deadline = self.begun + self.params.interval;
-        } else {
-            self.scan(now, 0);
-        }
+        self.scan(now, 0);
     }
 
     fn scan(&mut self, now: Nanos, done: u8) {
@@ -135,14 +111,6 @@ impl Mtm {
     }
 
     fn rest(&mut self, now: Nanos) {
-        if let Backend::Passes { processes, .. } = &self.backend
-            && !processes.is_empty()
-            && processes.values().all(|passes| passes.ended == 0)
-        {
-            // Passes take longer than an interval, so that they cost no more than they may.
-            self.deadline = now + LOOK_AGAIN;
-            return;
-        }
         self.finish(now);
         self.begin(now);
     }
@@ -230,10 +198,7 @@ impl Mtm {
         if bytes > 0.0 {
             let share = accessed / bytes / f64::from(self.params.num_scans);
             let fits = self.views.fastest_bytes(&self.tiers) as f64 / bytes;
-            let closest = match self.backend {
-                Backend::Looks => self.overhead.round(self.profile.len()),
-                Backend::Passes { .. } => CLOSEST_PASS,
-            };
+            let closest = self.overhead.round(self.profile.len());
             self.overhead.space(&self.params, share, fits, closest);
         }
     }
@@ -303,26 +268,13 @@ impl Mtm {
 
     /// A page was looked at.
     pub(super) fn probed(&mut self, page: PageRef, node: NodeId, accessed: bool) {
-        // The first scan clears the bit, and what it finds is old.
-        let counts = match self.stage {
-            Stage::Scanning(asked) => asked > 1,
-            Stage::Resting => true,
-            Stage::Unmeasured | Stage::Measuring | Stage::Counting => false,
-        };
         self.counters.scans += 1;
-        self.profile.probed(page, node, counts.then_some(accessed));
+        self.profile.probed(page, node, accessed);
     }
 
-    /// Pages were scanned, or all were read.
-    pub(super) fn watched(&mut self, now: Nanos, pid: Pid, pages: u64, busy: Nanos) {
+    /// Pages were scanned.
+    pub(super) fn watched(&mut self, now: Nanos, pages: u64, busy: Nanos) {
         self.overhead.scanned(pages, busy);
-        if let Backend::Passes { processes, .. } = &mut self.backend {
-            let passes = processes.entry(pid).or_default();
-            passes.ended += u32::from(passes.begun);
-            passes.begun = self.stage == Stage::Resting;
-            passes.busy = busy;
-            self.counters.scans += pages;
-        }
         if self.stage == Stage::Measuring {
             self.deadline = now;
         }
@@ -335,46 +287,6 @@ impl Mtm {
         {
             self.counters.captured += 1;
             self.captured.take(page);
-        }
-    }
-
-    /// Nobody looks at named pages here.
-    pub(super) fn read_in_passes(&mut self) {
-        if matches!(self.backend, Backend::Looks) {
-            self.round = None;
-            self.backend = Backend::Passes {
-                processes: BTreeMap::new(),
-                asked: (Nanos::ZERO, Nanos::ZERO),
-            };
-            self.ask_for_passes();
-        }
-    }
-
-    fn ask_for_passes(&mut self) {
-        let Backend::Passes { processes, asked } = &mut self.backend else {
-            return;
-        };
-        let busy = processes.values().map(|passes| passes.busy.0).sum();
-        let pass = Overhead::pass(&self.params, Nanos(busy));
-        let wanted = (self.overhead.spacing.min(pass), pass);
-        if *asked != wanted {
-            *asked = wanted;
-            let (shortest, pass) = wanted;
-            self.actions
-                .push_back(Action::ReadAccessed { shortest, pass });
-        }
-    }
-
-    /// All pages of 2 MiB were read.
-    pub(super) fn read(&mut self, reading: &ChunkReading<'_>) {
-        let Backend::Passes { processes, .. } = &self.backend else {
-            return;
-        };
-        let begun = processes
-            .get(&reading.pid)
-            .is_some_and(|passes| passes.begun);
-        if begun && self.stage == Stage::Resting {
-            self.profile.read(reading, reading.since == Nanos::ZERO);
         }
     }
 }

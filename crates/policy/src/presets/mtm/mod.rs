@@ -13,9 +13,7 @@
 //! is scanned, where there are any (5.5). Once an interval the regions of all tiers are ranked by their moving
 //! averages, and the hottest go to the fastest tier (6).
 //!
-//! Pages are scanned by name ([`Action::ProbeRange`]). Where the machine does not serve that, all pages are read in
-//! passes ([`Action::ReadAccessed`]): the first reading of a pass, `scan_spacing` after the clearing, is a scan of the
-//! chosen pages. `docs/papers/mtm.md` has each decision.
+//! Pages are scanned by name ([`Action::ProbeRange`]). `docs/papers/mtm.md` has each decision.
 //!
 //! * [`params`], `figures`; [`regions`], [`quota`], `profile` (chosen pages and what was found), `overhead`.
 //! * [`histogram`], `views` (tiers as a socket sees them), `plan`, `orders`. This file ties them together;
@@ -33,10 +31,8 @@ pub mod quota;
 pub mod regions;
 mod views;
 
-use std::collections::BTreeMap;
 use std::collections::VecDeque;
 
-use terrace_core::ChunkReading;
 use terrace_core::Measurement;
 use terrace_core::Nanos;
 use terrace_core::Pid;
@@ -51,7 +47,6 @@ use crate::event::Action;
 use crate::event::Event;
 use crate::event::Migration;
 use crate::event::Reason;
-use crate::event::Refusal;
 use crate::kit::FreeMemory;
 use crate::kit::Random;
 use crate::preset::Colour;
@@ -85,29 +80,6 @@ struct Counters {
     faults: u64,
     promotions: u64,
     demotions: u64,
-}
-
-/// A process whose pages are all read in passes.
-#[derive(Debug, Default, Clone, Copy)]
-struct Passes {
-    /// A pass has begun since pages were chosen.
-    begun: bool,
-    /// Passes that ended since then.
-    ended: u32,
-    /// Processor time of the last one.
-    busy: Nanos,
-}
-
-/// How pages are scanned.
-#[derive(Debug)]
-enum Backend {
-    /// By name.
-    Looks,
-    /// All of them, in passes of that length.
-    Passes {
-        processes: BTreeMap<Pid, Passes>,
-        asked: (Nanos, Nanos),
-    },
 }
 
 /// MTM: regions within an overhead, by accessed bits.
@@ -158,7 +130,6 @@ pub struct Mtm {
     overhead: Overhead,
     memory: FreeMemory,
     orders: Orders,
-    backend: Backend,
     stage: Stage,
     /// When the interval began.
     begun: Nanos,
@@ -190,7 +161,6 @@ impl Mtm {
             overhead: Overhead::new(&params),
             memory: FreeMemory::default(),
             orders: Orders::default(),
-            backend: Backend::Looks,
             stage: Stage::Unmeasured,
             begun: Nanos::ZERO,
             round: None,
@@ -221,10 +191,8 @@ impl Mtm {
         self.regions.bytes() + self.profile.bytes() + self.orders.bytes()
     }
 
-    fn refused(&mut self, what: Action, why: Refusal) {
-        if matches!(what, Action::ProbeRange { .. }) && why == Refusal::Unserved {
-            self.read_in_passes();
-        } else if matches!(what, Action::Scan { .. }) {
+    fn refused(&mut self, what: Action) {
+        if matches!(what, Action::Scan { .. }) {
             self.faults = None;
             self.unarmed = true;
         }
@@ -267,9 +235,7 @@ impl Policy for Mtm {
                 node,
                 accessed,
             } => self.probed(page, node, accessed),
-            Event::Watched {
-                pid, pages, busy, ..
-            } => self.watched(now, pid, pages, busy),
+            Event::Watched { pages, busy, .. } => self.watched(now, pages, busy),
             Event::Sampled { page, node, .. } => self.sampled(page, node),
             Event::Mapped { pid, range } => {
                 self.regions.map(pid, range, self.machine_bytes);
@@ -278,12 +244,7 @@ impl Policy for Mtm {
                 }
             }
             Event::Unmapped { pid, range } => self.regions.unmap(pid, range),
-            Event::Gone { pid } => {
-                self.regions.gone(pid);
-                if let Backend::Passes { processes, .. } = &mut self.backend {
-                    processes.remove(&pid);
-                }
-            }
+            Event::Gone { pid } => self.regions.gone(pid),
             Event::Ended {
                 page,
                 migration,
@@ -295,7 +256,7 @@ impl Policy for Mtm {
                     self.arrived(&done);
                 }
             }
-            Event::Refused { what, why } => self.refused(what, why),
+            Event::Refused { what, .. } => self.refused(what),
             Event::Memory { node, memory } => self.memory.sampled(node, memory),
             Event::HintFault { page, cpu_node, .. } => self.faulted(page, cpu_node),
             Event::Armed { .. }
@@ -305,10 +266,6 @@ impl Policy for Mtm {
             | Event::Latency { .. }
             | Event::Priority { .. } => {}
         }
-    }
-
-    fn accessed(&mut self, _now: Nanos, reading: &ChunkReading<'_>) {
-        self.read(reading);
     }
 
     fn tick(&mut self, now: Nanos) {

@@ -109,13 +109,6 @@ impl Overhead {
         !params.overhead_control || self.spent.0 as f64 + next <= Self::budget(params) * 1.02
     }
 
-    /// How long a pass over all pages is to be, where those are read instead: scans evenly in the interval, longer
-    /// where passes that take so long would cost more than they may.
-    pub(super) fn pass(params: &Params, busy: Nanos) -> Nanos {
-        let even = Self::longest(params).0 as f64;
-        Nanos(even.max(busy.0 as f64 / params.profiling_overhead) as u64)
-    }
-
     fn longest(params: &Params) -> Nanos {
         let scans = f64::from(params.num_scans) + 1.0;
         Nanos((params.interval.0 as f64 * SCANNED_PART / scans) as u64).max(CLOSEST)

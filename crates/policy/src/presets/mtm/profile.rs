@@ -10,8 +10,6 @@
 use std::collections::BTreeMap;
 
 use terrace_core::Addr;
-use terrace_core::CHUNK_BYTES;
-use terrace_core::ChunkReading;
 use terrace_core::NodeId;
 use terrace_core::PageRef;
 use terrace_core::PageSize;
@@ -172,8 +170,8 @@ impl Profile {
         Some((*pid, 0, page(*pid, *list.first()?)))
     }
 
-    /// A page was looked at. Whether it was asked for.
-    pub(super) fn probed(&mut self, page: PageRef, node: NodeId, accessed: Option<bool>) -> bool {
+    /// A page was looked at. Whether it was asked for. The first look in an interval clears the bit, and what it finds is old.
+    pub(super) fn probed(&mut self, page: PageRef, node: NodeId, accessed: bool) -> bool {
         let Some(list) = self.pages.get_mut(&page.pid) else {
             return false;
         };
@@ -190,49 +188,14 @@ impl Profile {
         };
         let mut at = first;
         while let Some(sample) = list.get_mut(at).filter(|sample| sample.addr() < end) {
-            sample.found(node, page.size != PageSize::Base4K);
-            if let Some(accessed) = accessed {
+            if sample.node().is_some() {
                 sample.scanned(accessed);
             }
+            sample.found(node, page.size != PageSize::Base4K);
             at += 1;
         }
         self.last = (Some(page.pid), at.saturating_sub(1));
         at > first
-    }
-
-    /// All pages of 2 MiB were read. With `first`, what was accessed at the first reading of a pass; a page that is
-    /// not in memory is not scanned.
-    pub(super) fn read(&mut self, reading: &ChunkReading<'_>, first: bool) {
-        let Some(list) = self.pages.get_mut(&reading.pid) else {
-            return;
-        };
-        let start = reading.start.0;
-        let at = list.partition_point(|sample| sample.addr() < start);
-        for sample in list[at..]
-            .iter_mut()
-            .take_while(|sample| sample.addr() < start + CHUNK_BYTES)
-        {
-            let page = if reading.huge {
-                0
-            } else {
-                usize::try_from((sample.addr() - start) / PAGE).unwrap_or(0)
-            };
-            if first {
-                // Which counts as a scan when the pass ends.
-                if reading.accessed.get(page) && sample.hits() < Sample::HITS {
-                    sample.0 += 1;
-                }
-            }
-            if reading.last && reading.present.get(page) {
-                let on = reading.nodes.iter().find(|(_, pages)| pages.get(page));
-                if let Some((node, _)) = on {
-                    sample.found(*node, reading.huge);
-                }
-                if sample.scans() < Sample::HITS {
-                    sample.0 += Sample::SCAN;
-                }
-            }
-        }
     }
 
     /// What the scans say of the regions: hotness is the mean over a region's samples, of `scans` each. Regions that

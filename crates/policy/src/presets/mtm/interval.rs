@@ -99,7 +99,8 @@ impl Mtm {
     }
 
     fn scan(&mut self, now: Nanos, done: u8) {
-        let affords = self.overhead.affords(&self.params, self.profile.len());
+        let (pages, faults) = (self.profile.len(), self.faults.is_some());
+        let affords = self.overhead.affords(&self.params, pages, faults);
         if done <= self.params.num_scans && affords {
             self.round = Some(None);
             self.stage = Stage::Scanning(done + 1);

@@ -35,7 +35,8 @@ pub(super) struct Overhead {
     pub(super) tau_m: f64,
     /// From scan to scan.
     pub(super) spacing: Nanos,
-    /// Processor time of profiling in this interval, and in all.
+    /// Processor time of this interval's scans; of all its profiling; and of all there was.
+    scanned: Nanos,
     pub(super) spent: Nanos,
     pub(super) total: Nanos,
     /// The largest share of an interval that profiling took, in 1/10,000.
@@ -57,6 +58,7 @@ impl Overhead {
                 Spacing::Adaptive => CLOSEST,
                 Spacing::Fixed(time) => time,
             },
+            scanned: Nanos::ZERO,
             spent: Nanos::ZERO,
             total: Nanos::ZERO,
             worst: 0,
@@ -70,6 +72,7 @@ impl Overhead {
 
     /// Scans were made.
     pub(super) fn scanned(&mut self, pages: u64, busy: Nanos) {
+        self.scanned = self.scanned + busy;
         self.spent = self.spent + busy;
         self.total = self.total + busy;
         if pages == 0 {
@@ -103,10 +106,12 @@ impl Overhead {
         Nanos((self.scan_ns.unwrap_or(0.0) * pages as f64) as u64).max(CLOSEST)
     }
 
-    /// Whether another scan of so many pages stays within the interval's budget.
-    pub(super) fn affords(&self, params: &Params, pages: u64) -> bool {
+    /// Whether another scan of so many pages stays within the interval's budget, of which hint faults have half.
+    pub(super) fn affords(&self, params: &Params, pages: u64, faults: bool) -> bool {
         let next = self.scan_ns.unwrap_or(0.0) * pages as f64;
-        !params.overhead_control || self.spent.0 as f64 + next <= Self::budget(params) * 1.02
+        let part = if faults { 0.5 } else { 1.0 };
+        let may = Self::budget(params) * part * 1.02;
+        !params.overhead_control || self.scanned.0 as f64 + next <= may
     }
 
     fn longest(params: &Params) -> Nanos {
@@ -139,6 +144,7 @@ impl Overhead {
     pub(super) fn end(&mut self, params: &Params, regions: u64, num_ps: u64, took: Nanos) {
         let share = self.spent.0 as f64 / took.0.max(1) as f64;
         self.worst = self.worst.max((share * 1e4) as u64);
+        self.scanned = Nanos::ZERO;
         self.spent = Nanos::ZERO;
         let scans = f64::from(params.num_scans);
         if params.overhead_control && regions > num_ps {

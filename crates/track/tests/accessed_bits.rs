@@ -492,8 +492,8 @@ fn reading_takes_what_its_budget_is() {
     }
 }
 
-/// What a look at these pages finds: by address, how large the page is and whether it was accessed; and its costs.
-fn look(tracker: &mut AccessedBits, pages: &[u64]) -> (BTreeMap<u64, (PageSize, bool)>, Nanos) {
+/// What a look at these pages finds: by address, how large the page is and whether it was accessed.
+fn look(tracker: &mut AccessedBits, pages: &[u64]) -> BTreeMap<u64, (PageSize, bool)> {
     let pid = Pid(std::process::id());
     let page = |&addr: &u64| PageRef {
         pid,
@@ -513,12 +513,11 @@ fn look(tracker: &mut AccessedBits, pages: &[u64]) -> (BTreeMap<u64, (PageSize, 
             Told::Looked {
                 looked,
                 pages: asked,
-                busy,
                 ..
             } => {
                 assert_eq!(asked, pages.len() as u64);
                 let one = |one: Looked| (one.page.addr.0, (one.page.size, one.accessed));
-                answer = Some((looked.into_iter().map(one).collect(), busy));
+                answer = Some(looked.into_iter().map(one).collect());
             }
             other => panic!("nobody asked for that: {other:?}"),
         });
@@ -537,7 +536,7 @@ fn named_pages_are_looked_at_and_no_others() {
     let mut pages: Vec<u64> = (0..chunks).flat_map(named).collect();
     pages.push(1 << 46);
     look(&mut tracker, &pages);
-    let (idle, _) = look(&mut tracker, &pages);
+    let idle = look(&mut tracker, &pages);
     assert_eq!(idle.len() as u64, 3 * chunks, "all that are there");
     assert!(idle.values().all(|(size, _)| *size == PageSize::Base4K));
     let accessed = idle.values().filter(|(_, accessed)| *accessed).count();
@@ -546,12 +545,12 @@ fn named_pages_are_looked_at_and_no_others() {
         touch(named(chunk)[1]);
         touch(named(chunk)[2] + 4096);
     }
-    let (seen, _) = look(&mut tracker, &pages);
+    let seen = look(&mut tracker, &pages);
     for chunk in 0..chunks {
         let found = named(chunk).map(|addr| seen[&addr].1);
         assert_eq!(found, [false, chunk % 2 == 0, false], "of chunk {chunk}");
     }
-    let (again, _) = look(&mut tracker, &pages);
+    let again = look(&mut tracker, &pages);
     assert!(
         again.values().all(|(_, accessed)| !accessed),
         "it cleared them"
@@ -566,7 +565,7 @@ fn a_huge_page_is_looked_at_whole() {
     let pages: Vec<u64> = (0..8)
         .map(|chunk| start + chunk * CHUNK + 77 * 4096)
         .collect();
-    let (first, _) = look(&mut tracker, &pages);
+    let first = look(&mut tracker, &pages);
     let huge: Vec<u64> = first
         .iter()
         .filter(|(_, (size, _))| *size == PageSize::Huge2M)
@@ -577,7 +576,7 @@ fn a_huge_page_is_looked_at_whole() {
         return;
     }
     touch(huge[0] + 5 * 4096);
-    let (second, _) = look(&mut tracker, &pages);
+    let second = look(&mut tracker, &pages);
     for addr in &huge {
         // It was not split, as clearing a part of it would have done.
         assert_eq!(second[addr], (PageSize::Huge2M, *addr == huge[0]));

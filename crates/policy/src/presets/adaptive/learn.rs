@@ -28,7 +28,6 @@ impl Adaptive {
         } else if until > process.rung.1 {
             process.rung = (since, until);
         }
-        let pass = process.pass_s;
         let seen = Seen {
             seen: true,
             since,
@@ -47,7 +46,8 @@ impl Adaptive {
             .and(&present);
         let told = (reading.huge, process.pass);
         let (chunk, census) = self.chunks.place(key, told, (present, fast));
-        let settled = process.pass.wrapping_sub(chunk.since) >= SETTLING;
+        let age = process.pass.wrapping_sub(chunk.since);
+        let settled = age >= SETTLING;
         let fresh = reading.fresh.and(&present);
         let base_pages = chunk.size().base_pages();
         let mut observe = |pages: PageBits, step: &Step, one: Seen| {
@@ -74,10 +74,10 @@ impl Adaptive {
                 });
             }
         };
-        observe(fresh, self.steps.of(seen, pass), seen);
+        observe(fresh, self.steps.of(seen, age), seen);
         if reading.last {
             let missed = present.without(&reading.accessed);
-            observe(missed, self.steps.of(unseen, pass), unseen);
+            observe(missed, self.steps.of(unseen, age), unseen);
         }
         if reading.since == Nanos::ZERO && !reading.last {
             process.first += u64::from(fresh.count()) * base_pages;

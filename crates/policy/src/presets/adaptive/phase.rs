@@ -8,6 +8,7 @@ use terrace_core::Nanos;
 
 use super::Adaptive;
 use super::classes::class_of;
+use super::estimate::PASSES;
 use super::estimate::Seen;
 use super::estimate::Steps;
 use super::pace::ALARM_AGAIN;
@@ -53,7 +54,7 @@ impl Process {
             since,
             until,
         };
-        let step = steps.of(seen, self.pass_s);
+        let step = steps.of(seen, PASSES);
         let least = |class: usize| class_of(step.next[(2 * class).max(1)]);
         self.transitions
             .surprised_so_far(&self.m, least, ALARM_BITS)
@@ -81,7 +82,7 @@ impl Process {
             since: 0.0,
             until: self.pass_s,
         };
-        let step = steps.of(unseen, self.pass_s);
+        let step = steps.of(unseen, PASSES);
         let unseen = |class: usize| class_of(step.next[2 * class + 1]);
         let weights = (keep, part);
         self.transitions.end_pass(&self.m, weights, alarm, unseen) || alarmed

@@ -96,7 +96,7 @@ policy(1, ctypes.byref(ctypes.c_ulong(2)), 64)
 memory = mmap.mmap(-1, 32 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 memory[:] = bytes(32 << 20)
 policy(0, None, 0)
-end = time.time() + 14
+end = time.time() + 30
 while time.time() < end:
     for at in range(0, len(memory), 4096): memory[at] = 1
 ";
@@ -107,7 +107,7 @@ while time.time() < end:
 fn programs_in_the_background_are_managed() {
     let out = slowed(&format!(
         "cat > /tmp/server.py <<'END'\n{FORKED_SERVER}END
-         terrace run --stats=/tmp/a -- sh -c 'setsid {SMALL} --seconds 14s > /tmp/out & exit 7'
+         terrace run --stats=/tmp/a -- sh -c 'setsid {SMALL} --seconds 30s > /tmp/out & exit 7'
          [ $? = 7 ] || exit 1
          tail -1 /tmp/out | grep -q '\"wrong\":\\[\\]' || exit 2
          terrace run --policy nomad --stats=/tmp/b -- /usr/bin/python3 /tmp/server.py

@@ -134,12 +134,12 @@ fn touch(arena: &Arena, pages: impl Iterator<Item = u32>, seed: u64) {
     }
 }
 
-/// Three quarters of the pages must be on the node: who manages the program may have moved some already.
+/// At least 99 % of the pages must be on the node.
 fn expect_on(arena: &Arena, node: NodeId) -> Result<(), RunError> {
     let nodes = placement::nodes_of(arena)?;
     let wanted = u64::from(arena.pages());
     let found = nodes.iter().filter(|&&n| n == Some(node)).count() as u64;
-    if found * 4 >= wanted * 3 {
+    if found * 100 >= wanted * 99 {
         Ok(())
     } else {
         Err(RunError::Elsewhere {

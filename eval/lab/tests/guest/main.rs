@@ -18,6 +18,11 @@ mod stress;
 /// A small program whose memory starts on the slow node.
 const SMALL: &str = "terrace-bench nomad-small-read --fast-free 60M --place slow";
 
+/// Lets a paused run in the background, `$sup`, act once its program has its pages where they start and says so in
+/// `/tmp/out`: who acts before that moves some while others are placed.
+const RESUME: &str =
+    "until grep -qs ready /tmp/out; do sleep 0.1; kill -0 $sup || exit 9; done; terrace resume";
+
 /// The number behind `"name":` in JSON that is known to hold it once.
 fn number(json: &str, name: &str) -> u64 {
     let at = json

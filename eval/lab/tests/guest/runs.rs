@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `terrace run` and `attach`: what is promoted, and that everything is put back.
 
+use crate::RESUME;
 use crate::SMALL;
 use crate::behind;
 use crate::machine::guest;
@@ -107,7 +108,9 @@ while time.time() < end:
 fn programs_in_the_background_are_managed() {
     let out = slowed(&format!(
         "cat > /tmp/server.py <<'END'\n{FORKED_SERVER}END
-         terrace run --stats=/tmp/a -- sh -c 'setsid {SMALL} --seconds 30s > /tmp/out & exit 7'
+         rm -f /tmp/out
+         terrace run --paused --stats=/tmp/a -- sh -c 'setsid {SMALL} --seconds 30s > /tmp/out & exit 7' & sup=$!
+         {RESUME} > /dev/null; wait $sup
          [ $? = 7 ] || exit 1
          tail -1 /tmp/out | grep -q '\"wrong\":\\[\\]' || exit 2
          terrace run --policy nomad --stats=/tmp/b -- /usr/bin/python3 /tmp/server.py
@@ -133,8 +136,7 @@ fn page_cache_on_the_fast_node_is_room() {
         "cat {} > /dev/null; cat /sys/devices/system/node/node0/meminfo
          echo 1 > /sys/kernel/mm/numa/demotion_enabled
          terrace run --paused --stats=/tmp/s -- {SMALL} --seconds 12s > /tmp/out & sup=$!
-         until grep -q ready /tmp/out; do sleep 0.1; done; terrace resume
-         wait $sup || exit 1
+         {RESUME}; wait $sup || exit 1
          cat /proc/vmstat /tmp/s",
         file.path().display()
     ))
@@ -156,8 +158,7 @@ fn children_are_followed_unless_told_otherwise() {
     let run = |option: &str| {
         format!(
             "terrace run {option} --paused --stats=/tmp/s -- sh -c '{SMALL} --seconds 12s; true' > /tmp/out & sup=$!
-             until grep -q ready /tmp/out; do sleep 0.1; done; terrace resume
-             wait $sup; cat /tmp/s;"
+             {RESUME}; wait $sup; cat /tmp/s;"
         )
     };
     let out = slowed(&format!(

@@ -97,7 +97,7 @@ policy(1, ctypes.byref(ctypes.c_ulong(2)), 64)
 memory = mmap.mmap(-1, 32 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 memory[:] = bytes(32 << 20)
 policy(0, None, 0)
-end = time.time() + 30
+end = time.time() + 14
 while time.time() < end:
     for at in range(0, len(memory), 4096): memory[at] = 1
 ";
@@ -109,7 +109,7 @@ fn programs_in_the_background_are_managed() {
     let out = slowed(&format!(
         "cat > /tmp/server.py <<'END'\n{FORKED_SERVER}END
          rm -f /tmp/out
-         terrace run --paused --stats=/tmp/a -- sh -c 'setsid {SMALL} --seconds 30s > /tmp/out & exit 7' & sup=$!
+         terrace run --paused --stats=/tmp/a -- sh -c 'setsid {SMALL} --seconds 14s > /tmp/out & exit 7' & sup=$!
          {RESUME} > /dev/null; wait $sup
          [ $? = 7 ] || exit 1
          tail -1 /tmp/out | grep -q '\"wrong\":\\[\\]' || exit 2

@@ -101,6 +101,8 @@ pub struct MachineOptions {
     pub arms_demoted: bool,
     /// A demotion that is ordered in a hint fault is carried out in it, where promotions are.
     pub demotes_in_fault: bool,
+    /// Accessed bits are read as often as was asked for, whatever that takes of a processor.
+    pub reads_regardless: bool,
 }
 
 /// What decides.

@@ -18,6 +18,7 @@ use terrace_core::Pid;
 use terrace_core::Tiers;
 use terrace_mover::agent::Terms;
 use terrace_policy::Engine;
+use terrace_policy::MachineOptions;
 use terrace_sys::clock;
 use terrace_sys::mempolicy;
 
@@ -89,7 +90,8 @@ impl Domain {
             terrace_policy::with_settings(&options.policy, &host.for_policy(), &mut settings)?;
         settings.finish()?;
         let mut limits = host.limits.clone();
-        let trackers = open_trackers(options, &host, &mut limits);
+        let wanted = policy.machine_options();
+        let trackers = open_trackers(options, wanted, &host, &mut limits);
         let budget = options.fast_bytes.map(Budget::start).transpose();
         let now = clock::now();
         let mut domain = Self {
@@ -263,11 +265,16 @@ impl Domain {
 }
 
 /// The trackers, where there is something to be tracked for.
-fn open_trackers(options: &Options, host: &Host, limits: &mut Vec<String>) -> Trackers {
+fn open_trackers(
+    options: &Options,
+    wanted: MachineOptions,
+    host: &Host,
+    limits: &mut Vec<String>,
+) -> Trackers {
     if host.tiers.count() < 2 || host.simulated_tier {
         return Trackers::default();
     }
-    let opened = tracking::open(&host.fit, options, &host.tiers);
+    let opened = tracking::open(&host.fit, options, wanted, &host.tiers);
     if let Some(limit) = opened.limit {
         (options.tell)(&limit);
         limits.push(limit);

@@ -6,6 +6,7 @@ use std::path::Path;
 use terrace_core::Tiers;
 use terrace_policy::Capabilities;
 use terrace_policy::Fit;
+use terrace_policy::MachineOptions;
 use terrace_policy::TrackerKind;
 use terrace_policy::fit;
 use terrace_sys::zones;
@@ -42,12 +43,12 @@ type Tried = (TrackerKind, Result<Source, String>);
 
 /// Opens the first set of trackers that works as a whole.
 #[must_use]
-pub fn open(fit: &Fit, options: &Options, tiers: &Tiers) -> Opened {
+pub fn open(fit: &Fit, options: &Options, wanted: MachineOptions, tiers: &Tiers) -> Opened {
     let mut tried: Vec<Tried> = Vec::new();
     let works = fit.trackers.iter().find(|set| {
         set.iter().all(|kind| {
             if !tried.iter().any(|(of, _)| of == kind) {
-                tried.push((*kind, open_source(*kind, options, tiers)));
+                tried.push((*kind, open_source(*kind, options, wanted, tiers)));
             }
             tried.iter().any(|(of, found)| of == kind && found.is_ok())
         })
@@ -106,7 +107,12 @@ fn keep_quiet() -> Option<Quiet> {
     })
 }
 
-fn open_source(kind: TrackerKind, options: &Options, tiers: &Tiers) -> Result<Source, String> {
+fn open_source(
+    kind: TrackerKind,
+    options: &Options,
+    wanted: MachineOptions,
+    tiers: &Tiers,
+) -> Result<Source, String> {
     let (period, pmu) = (options.sample_period, &options.pmu);
     let opened: anyhow::Result<Source> = match kind {
         TrackerKind::Auto => Err(anyhow::anyhow!("nothing suits this policy")),
@@ -126,16 +132,19 @@ fn open_source(kind: TrackerKind, options: &Options, tiers: &Tiers) -> Result<So
                 .map_err(Into::into)
         }
         TrackerKind::HintFaults => open_hint_faults(tiers, options),
-        TrackerKind::AccessedBits => open_accessed_bits().map_err(Into::into),
+        TrackerKind::AccessedBits => open_accessed_bits(wanted).map_err(Into::into),
     };
     opened.map_err(|error| format!("{error:#}"))
 }
 
-fn open_accessed_bits() -> Result<Source, TrackError> {
-    let config = AccessedBitsConfig {
+fn open_accessed_bits(wanted: MachineOptions) -> Result<Source, TrackError> {
+    let mut config = AccessedBitsConfig {
         zones: zones::read(Path::new("/")),
         ..AccessedBitsConfig::default()
     };
+    if wanted.reads_regardless {
+        config.budget_permille = 1_000;
+    }
     Ok(Source::AccessedBits(AccessedBits::open(config)?))
 }
 
@@ -167,7 +176,7 @@ mod tests {
         let options = Options::new(Target::Running(Pid(1)));
         let hemem = Preset::of("hemem").expect("a preset");
         let fit = fit(hemem, &[TrackerKind::EmulatedPmu], Mover::Auto, &LINUX).expect("samples");
-        let opened = open(&fit, &options, &tiers);
+        let opened = open(&fit, &options, MachineOptions::default(), &tiers);
         if terrace_sys::ivshmem::devices(Path::new("/")).is_empty() {
             let limit = opened.limit.expect("no such device here");
             assert!(limit.starts_with("no samples, nothing"), "{limit}");

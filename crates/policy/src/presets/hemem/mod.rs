@@ -399,6 +399,8 @@ impl Policy for Hemem {
             sample_period: Some(self.params.sample_period)
                 .filter(|_| self.params.scan_interval.is_none()),
             copy_threads: Some(self.params.copy_threads),
+            // The paper's scans have a thread for themselves (5.1).
+            reads_regardless: self.params.scan_interval.is_some(),
             ..MachineOptions::default()
         }
     }

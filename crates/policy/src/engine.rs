@@ -8,6 +8,7 @@ use terrace_core::ChunkReading;
 use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::PageRef;
+use terrace_core::Pid;
 
 use crate::Policy;
 use crate::distribution::Recorder;
@@ -56,6 +57,10 @@ pub trait Machine {
     }
     /// Starts an inventory of the fast nodes, told by [`Event::Resident`].
     fn inventory(&mut self, _now: Nanos) -> Served {
+        Err(Refusal::Unserved)
+    }
+    /// Starts a search for what of a process is not on the fast nodes, told by [`Event::Resident`].
+    fn find_slow(&mut self, _now: Nanos, _pid: Pid) -> Served {
         Err(Refusal::Unserved)
     }
     /// Reads and clears accessed bits, told by [`Event::Probed`].
@@ -220,6 +225,7 @@ impl Engine {
             Action::ReadAccessed { shortest, pass } => machine.read_accessed(now, shortest, pass),
             Action::FaultAgain { page } => machine.fault_again(now, page),
             Action::Inventory => machine.inventory(now),
+            Action::FindSlow { pid } => machine.find_slow(now, pid),
             Action::ProbeNext { node, pages } => machine.probe_next(now, node, pages),
             Action::ProbeRange { node, page, pages } => machine.probe_range(now, node, page, pages),
             Action::Sample { on } => machine.sample(now, on),

@@ -347,6 +347,11 @@ pub enum Action {
     },
     /// Tell by [`Event::Resident`] what is on the fast nodes.
     Inventory,
+    /// Tell by [`Event::Resident`] what of a process is on the other nodes.
+    FindSlow {
+        /// Whose pages.
+        pid: Pid,
+    },
     /// Read and clear the accessed bits of the next pages of a node, going round; each is told by
     /// [`Event::Probed`].
     ProbeNext {

@@ -4,6 +4,8 @@
 
 #[path = "hemem/machine.rs"]
 mod machine;
+#[path = "hemem/priority.rs"]
+mod priority;
 #[path = "hemem/reference.rs"]
 mod reference;
 #[path = "hemem/scans.rs"]
@@ -368,70 +370,4 @@ fn small_mappings_are_never_touched() {
     heat(&mut policy, 100, SLOW, 4, true);
     let orders = step(&mut policy, &mut machine, Nanos::from_secs(2));
     assert_eq!(orders, [(100, true)]);
-}
-
-/// 5.2.2: a program with priority keeps all its memory in the fast tier, cold or not, large or small;
-/// the others share the rest.
-#[test]
-fn a_program_with_priority_has_its_memory_in_the_fast_tier() {
-    let fast = FAST_PAGES - RESERVE - machine::HIGH_PAGES;
-    let (mut policy, mut machine) = told(0..fast, params(0));
-    for n in 0..fast {
-        heat(&mut policy, n, FAST, 8, true);
-    }
-    let other = Pid(2);
-    machine.adopt(other, 300..308);
-    mapped(&mut policy, other, 300, 8);
-    policy.observe(
-        Nanos::ZERO,
-        &Event::Priority {
-            pid: other,
-            priority: 1,
-        },
-    );
-    let mut reasons = Vec::new();
-    for tick in 0..200 {
-        let now = Nanos::from_secs(1) + Nanos(TICK.0 * tick);
-        let memory = machine.memory();
-        policy.observe(now, &Event::Memory { node: FAST, memory });
-        let memory = machine.slow_memory();
-        policy.observe(now, &Event::Memory { node: SLOW, memory });
-        policy.tick(now);
-        while let Some(action) = policy.poll_action() {
-            if let Action::Migrate {
-                page,
-                migration,
-                reason,
-                ..
-            } = action
-            {
-                reasons.push(reason);
-                let n = page.addr.0 / PAGE;
-                let promote = matches!(migration, Migration::Promote { .. });
-                let verdict = machine.finish(n, promote, 0);
-                let ended = Event::Ended {
-                    from: None,
-                    page,
-                    migration,
-                    verdict,
-                    mechanism: Mechanism::MovePages,
-                    took: Nanos::ZERO,
-                    inaccessible: Nanos::ZERO,
-                };
-                policy.observe(now, &ended);
-            }
-        }
-    }
-    assert!((300..308).all(|n| machine.node(n) == FAST));
-    let promoted = reasons.iter().filter(|r| **r == Reason::Priority).count();
-    assert_eq!(promoted, 8, "{reasons:?}");
-    // Its pages stay, though nobody samples them and others are hot.
-    for n in 100..140 {
-        heat(&mut policy, n, SLOW, 8, true);
-    }
-    for tick in 0..100 {
-        let now = Nanos::from_secs(10) + Nanos(TICK.0 * tick);
-        let orders = step(&mut policy, &mut machine, now);
-        assert!(orders.iter().all(|(n, _)| *n < 300));
-    }
 }

@@ -29,7 +29,7 @@ const PAGE: PageRef = PageRef {
     addr: Addr(4096),
     size: PageSize::Base4K,
 };
-const ACTIONS: [Action; 9] = [
+const ACTIONS: [Action; 10] = [
     Action::Migrate {
         page: PAGE,
         migration: Migration::Demote { to: NODE },
@@ -50,6 +50,7 @@ const ACTIONS: [Action; 9] = [
     },
     Action::FaultAgain { page: PAGE },
     Action::Inventory,
+    Action::FindSlow { pid: Pid(1) },
     Action::ProbeNext {
         node: NODE,
         pages: 5,
@@ -133,6 +134,9 @@ impl Machine for Strict {
     fn inventory(&mut self, _: Nanos) -> Served {
         self.answer(Refusal::Busy)
     }
+    fn find_slow(&mut self, _: Nanos, _: Pid) -> Served {
+        self.answer(Refusal::Unserved)
+    }
     fn probe_next(&mut self, _: Nanos, _: NodeId, _: u32) -> Served {
         self.answer(Refusal::Unknown)
     }
@@ -196,22 +200,23 @@ fn each_refusal_reaches_the_policy_and_is_counted() {
         Refusal::Denied,
         Refusal::Unserved,
         Refusal::Busy,
+        Refusal::Unserved,
         Refusal::Unknown,
         Refusal::Unknown,
         Refusal::Denied,
     ];
     let expected: Vec<_> = ACTIONS.into_iter().zip(why).collect();
     assert_eq!(take(&log), expected);
-    assert_eq!(engine.stats().actions_refused, 9);
+    assert_eq!(engine.stats().actions_refused, 10);
     assert_eq!((engine.stats().ordered, machine.migrations), (1, 1));
     // It has asked again since: once for each round, however often it is refused.
     engine.pump(Nanos(1), &mut machine);
-    assert_eq!(take(&log).len(), 9);
+    assert_eq!(take(&log).len(), 10);
     machine.serves = true;
     engine.pump(Nanos(2), &mut machine);
     assert_eq!(take(&log), []);
     assert_eq!((engine.stats().ordered, machine.migrations), (2, 2));
-    assert_eq!(engine.stats().actions_refused, 18);
+    assert_eq!(engine.stats().actions_refused, 20);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! Linux under the engine: owns all that a policy's actions act on, and turns what comes in into events.
 //!
 //! * [`managed`]: the processes, and what is kept of each: [`movers`] with their [`orders`], [`mappings`].
-//! * [`memory`]: what is free, with [`cache_room`]. [`inventory`]: what is on the fast nodes. `latencies`: what
+//! * [`memory`]: what is free, with [`cache_room`]. [`inventory`]: what is on which nodes. `latencies`: what
 //!   reads take. The trackers are [`crate::tracking`]'s.
 //! * `intake`: from a tracker's and the movers' words to events; `samples`: which node a sample is of.
 //!
@@ -44,6 +44,7 @@ use terrace_track::TrackError;
 
 use crate::tracking::Trackers;
 use inventory::Inventory;
+use inventory::Wanted;
 use latencies::Latencies;
 use managed::Managed;
 use mappings::Mappings;
@@ -191,7 +192,13 @@ impl Machine for LinuxMachine {
     }
 
     fn inventory(&mut self, _now: Nanos) -> Served {
-        self.inventory.start(self.managed.pids.iter().copied());
+        let pids = self.managed.pids.iter().copied();
+        self.inventory.start(Wanted::Fast, pids);
+        Ok(())
+    }
+
+    fn find_slow(&mut self, _now: Nanos, pid: Pid) -> Served {
+        self.inventory.start(Wanted::Slow, std::iter::once(pid));
         Ok(())
     }
 }
@@ -224,7 +231,7 @@ mod tests {
         fn observe(&mut self, _now: Nanos, event: &Event) {
             if let Event::Refused { what, why } = event {
                 assert_eq!(*why, Refusal::Unserved, "{what:?}");
-                assert!(!matches!(what, Action::Inventory));
+                assert!(!matches!(what, Action::Inventory | Action::FindSlow { .. }));
                 self.refused.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -278,6 +285,7 @@ mod tests {
             Action::Sample { on: true },
             Action::FaultAgain { page },
             Action::Inventory,
+            Action::FindSlow { pid: page.pid },
         ];
         let refused = Arc::new(AtomicU64::new(0));
         let policy = Asker {

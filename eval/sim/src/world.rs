@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::PageRef;
+use terrace_core::Pid;
 use terrace_core::Tiers;
 use terrace_policy::Engine;
 use terrace_policy::Event;
@@ -263,6 +264,8 @@ pub(crate) struct World {
     pub(crate) ends: VecDeque<End>,
     /// The policy asked for an inventory.
     pub(crate) inventory: bool,
+    /// The policy asked what of these processes is slow.
+    find_slow: Vec<Pid>,
     /// The policy asked for these probes.
     pub(crate) probes: VecDeque<(usize, u32)>,
     /// And these looks: node, or whatever node; first unit, how many.
@@ -374,6 +377,7 @@ impl World {
             notes: None,
             ends: VecDeque::new(),
             inventory: false,
+            find_slow: Vec::new(),
             probes: VecDeque::new(),
             looks: VecDeque::new(),
             scanned: Vec::new(),
@@ -638,7 +642,10 @@ impl World {
     /// Answers what the policy asked for: inventories and probes.
     pub(crate) fn answer(&mut self, engine: &mut Engine, clock: &mut dyn Clock) {
         if std::mem::take(&mut self.inventory) {
-            self.tell_inventory(engine);
+            self.tell_resident(engine, None);
+        }
+        for pid in std::mem::take(&mut self.find_slow) {
+            self.tell_resident(engine, Some(pid));
         }
         let mut probed = false;
         while let Some((node, pages)) = self.probes.pop_front() {
@@ -751,16 +758,16 @@ impl World {
         self.totals.workers += f64::from(pages - left) * self.costs.probe_ns;
     }
 
-    /// Tells what is on the fast nodes.
-    fn tell_inventory(&mut self, engine: &mut Engine) {
+    /// Tells what is on the fast nodes, or what of a process is not.
+    fn tell_resident(&mut self, engine: &mut Engine, slow_of: Option<Pid>) {
         for unit in 0..self.space.units() {
-            let node = self.node(unit);
-            if node < NODES && self.top[node] {
-                let event = Event::Resident {
-                    page: self.space.page(unit),
-                    node: crate::hardware::node_id(node),
-                };
-                engine.observe(Nanos(self.now), &event);
+            let (node, page) = (self.node(unit), self.space.page(unit));
+            if node < NODES
+                && self.top[node] == slow_of.is_none()
+                && slow_of.is_none_or(|pid| page.pid == pid)
+            {
+                let node = crate::hardware::node_id(node);
+                engine.observe(Nanos(self.now), &Event::Resident { page, node });
             }
         }
     }
@@ -834,6 +841,11 @@ impl terrace_policy::Machine for World {
 
     fn inventory(&mut self, _now: Nanos) -> Served {
         self.inventory = true;
+        Ok(())
+    }
+
+    fn find_slow(&mut self, _now: Nanos, pid: Pid) -> Served {
+        self.find_slow.push(pid);
         Ok(())
     }
 

@@ -106,6 +106,7 @@ fn what_is_not_there_is_refused_and_the_rest_is_served() {
             pass: Nanos::from_millis(16),
         },
         Action::Inventory,
+        Action::FindSlow { pid: Pid(1) },
         probe(0),
     ];
     assert_eq!(refused("none", &served), []);

@@ -79,6 +79,13 @@ impl Machine {
         }
     }
 
+    /// What of a process is on the slow node.
+    pub(crate) fn slow_of(&self, pid: Pid) -> Vec<PageRef> {
+        let slow = self.node.iter().filter(|(_, node)| **node == SLOW);
+        let its = slow.filter(|(n, _)| self.pid.get(n) == Some(&pid));
+        its.map(|(n, _)| PageRef { pid, ..page(*n) }).collect()
+    }
+
     pub(crate) fn node(&self, n: u64) -> NodeId {
         self.node[&n]
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is on the fast nodes, found without any access: a walk over the processes' memory by
+//! What is on the fast nodes, or on the others, found without any access: a walk over the processes' memory by
 //! `move_pages(2)` without targets, a slice at a time so that nobody waits for it.
 
 use std::collections::VecDeque;
@@ -18,26 +18,36 @@ use terrace_sys::procmaps::MapsFile;
 /// Pages asked for in one step.
 const SLICE: u64 = 512;
 
-/// A walk under way.
+/// Which pages are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// Those of the fast nodes.
+    Fast,
+    /// Those of the others.
+    Slow,
+}
+
+/// Walks under way, one after the other.
 #[derive(Debug, Default)]
 pub struct Inventory {
-    left: VecDeque<(Pid, Range)>,
+    left: VecDeque<(Wanted, Pid, Range)>,
 }
 
 impl Inventory {
-    /// Starts a walk over these processes' private anonymous memory; one under way goes on.
-    pub fn start(&mut self, pids: impl Iterator<Item = Pid>) {
-        if !self.left.is_empty() {
-            return;
-        }
+    /// Starts a walk over these processes' private anonymous memory; a process that one for the same is under way for is
+    /// left to that.
+    pub fn start(&mut self, wanted: Wanted, pids: impl Iterator<Item = Pid>) {
         for pid in pids {
+            if self.left.iter().any(|(w, p, _)| (*w, *p) == (wanted, pid)) {
+                continue;
+            }
             let maps = MapsFile::of(pid.0)
                 .and_then(|mut maps| maps.all())
                 .unwrap_or_default();
-            let wanted = maps
+            let plain = maps
                 .into_iter()
                 .filter(|m| m.is_plain_anonymous() && !m.name.starts_with("[anon:terrace"));
-            self.left.extend(wanted.map(|m| (pid, m.range)));
+            self.left.extend(plain.map(|m| (wanted, pid, m.range)));
         }
     }
 
@@ -47,20 +57,18 @@ impl Inventory {
         !self.left.is_empty()
     }
 
-    /// Looks at one slice and tells what is on a node that `wanted` names.
-    pub fn step(&mut self, wanted: impl Fn(NodeId) -> bool, mut tell: impl FnMut(PageRef, NodeId)) {
-        let Some((pid, range)) = self.left.pop_front() else {
+    /// Looks at one slice and tells what of it is wanted; `fast` tells the nodes apart.
+    pub fn step(&mut self, fast: impl Fn(NodeId) -> bool, mut tell: impl FnMut(PageRef, NodeId)) {
+        let Some((wanted, pid, range)) = self.left.pop_front() else {
             return;
         };
         let end = range.end.0.min(range.start.0 + SLICE * 4096);
         if end < range.end.0 {
-            self.left.push_front((
-                pid,
-                Range {
-                    start: Addr(end),
-                    end: range.end,
-                },
-            ));
+            let rest = Range {
+                start: Addr(end),
+                end: range.end,
+            };
+            self.left.push_front((wanted, pid, rest));
         }
         let pages: Vec<u64> = (range.start.0..end).step_by(4096).collect();
         let Ok(found) = move_pages::query(Target::Process(pid), &pages) else {
@@ -68,7 +76,7 @@ impl Inventory {
         };
         for (addr, status) in pages.into_iter().zip(found) {
             if let PageStatus::On(node) = status
-                && wanted(node)
+                && fast(node) == (wanted == Wanted::Fast)
             {
                 tell(
                     PageRef {
@@ -92,11 +100,18 @@ mod tests {
         let memory = vec![1_u8; 1 << 20];
         let first = (memory.as_ptr().addr() as u64).next_multiple_of(4096);
         let mut inventory = Inventory::default();
-        inventory.start(std::iter::once(Pid(std::process::id())));
-        let mut found = Vec::new();
-        while inventory.active() {
+        let this = || std::iter::once(Pid(std::process::id()));
+        let (mut found, mut slow) = (Vec::new(), 0);
+        inventory.start(Wanted::Fast, this());
+        inventory.start(Wanted::Slow, this());
+        inventory.start(Wanted::Fast, this());
+        while inventory.left.iter().any(|(w, ..)| *w == Wanted::Fast) {
             inventory.step(|_| true, |page, _| found.push(page.addr.0));
         }
+        while inventory.active() {
+            inventory.step(|_| true, |_, _| slow += 1);
+        }
+        assert_eq!(slow, 0, "all nodes are fast ones");
         assert!(found.contains(&first));
         assert!(
             found.windows(2).all(|w| w[0] < w[1]),

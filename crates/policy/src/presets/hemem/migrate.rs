@@ -32,16 +32,14 @@ const LOOKED_AT: usize = 16;
 /// Longest pause between inventories, as a multiple of the shortest.
 const LONGEST: u64 = 16;
 
-/// When the fast tier's pages were asked for. The policy learns of a page by its samples, and of cold
-/// ones only so.
+/// When pages were asked for: those of the fast tier, or those of programs with priority that are not in it. The policy
+/// learns of a page by its samples, and of cold ones only so.
 #[derive(Debug)]
 pub(super) struct Inventory {
     shortest: Nanos,
     interval: Nanos,
     asked: Option<Nanos>,
     found: bool,
-    /// Pages of programs with priority that are not fast are looked for once the answer is there.
-    look: bool,
 }
 
 impl Inventory {
@@ -51,11 +49,10 @@ impl Inventory {
             interval: shortest,
             asked: None,
             found: false,
-            look: false,
         }
     }
 
-    /// It told of a page that was not known.
+    /// It told of a page that was not known to be there.
     pub(super) const fn found(&mut self) {
         self.found = true;
     }
@@ -63,7 +60,6 @@ impl Inventory {
     /// There is more memory to know of: the next may come soon.
     pub(super) const fn renew(&mut self) {
         self.interval = self.shortest;
-        self.look = true;
     }
 
     /// Whether to ask now.
@@ -264,45 +260,13 @@ impl Hemem {
         }
     }
 
-    /// All memory of a program with priority is to be fast: what an inventory did not find there is
-    /// taken for slow. Where it is not, the order for it comes back as lost.
+    /// All memory of a program with priority is to be fast: asks what is not. New pages come to slow memory when the
+    /// fast one is full, and nothing tells of them but samples.
     pub(super) fn look_for_pages(&mut self, now: Nanos) {
-        if !self.inventory.look {
-            return;
-        }
-        let prioritized: Vec<_> = self.regions.with_priority().collect();
-        if prioritized.is_empty() {
-            self.inventory.look = false;
-            return;
-        }
-        if self.inventory.due(now) {
-            self.actions.push_back(Action::Inventory);
-        }
-        if !self.inventory.answered(now) {
-            return;
-        }
-        self.inventory.look = false;
-        for pid in prioritized {
-            let managed: Vec<_> = self.regions.managed(pid).collect();
-            let step = usize::try_from(self.page_bytes()).unwrap_or(usize::MAX);
-            for range in managed {
-                let first = range.start.align_down(self.params.page_size).0;
-                for addr in (first..range.end.0).step_by(step) {
-                    let page = PageRef {
-                        pid,
-                        addr: terrace_core::Addr(addr),
-                        size: self.params.page_size,
-                    };
-                    let Some(unit) = self.managed(page) else {
-                        continue;
-                    };
-                    let mut meta = self.table.get(unit);
-                    if meta.tier() == Tier::Unknown && !meta.moving() {
-                        meta.set_tier(Tier::Slow);
-                        self.put(unit, meta, Seat::Keep);
-                    }
-                }
-            }
+        let mut prioritized = self.regions.with_priority().peekable();
+        if prioritized.peek().is_some() && self.search.due(now) {
+            let find = prioritized.map(|pid| Action::FindSlow { pid });
+            self.actions.extend(find);
         }
     }
 

@@ -145,7 +145,10 @@ pub struct Hemem {
     /// Pages that were unmapped while they were migrated: until that ends nothing is ordered for what
     /// is mapped there now.
     orphans: BTreeSet<(Pid, Addr)>,
+    /// Of the fast tier.
     inventory: migrate::Inventory,
+    /// For slow pages of programs with priority.
+    search: migrate::Inventory,
     deadline: Nanos,
     actions: VecDeque<Action>,
     counters: Counters,
@@ -169,6 +172,7 @@ impl Hemem {
             inflight_bytes: 0,
             orphans: BTreeSet::new(),
             inventory: migrate::Inventory::new(params.inventory_interval),
+            search: migrate::Inventory::new(params.inventory_interval),
             deadline: Nanos::ZERO,
             actions: VecDeque::from_iter(params.scan_interval.map(|pass| Action::ReadAccessed {
                 shortest: pass,
@@ -296,7 +300,8 @@ impl Hemem {
         self.table.find_or_make(page.pid, page.addr)
     }
 
-    /// A page was found on a node. What is known of a page by its samples counts more.
+    /// A page was found on a node. What is known of a page by its samples counts more, but for slow parts of what is to
+    /// be fast in whole.
     fn resident(&mut self, page: PageRef, node: NodeId) {
         let fast = self.tiers.is_top(node);
         let first = page.addr.align_down(self.params.page_size).0;
@@ -311,11 +316,17 @@ impl Hemem {
                 continue;
             };
             let mut meta = self.table.get(unit);
-            if meta.tier() == Tier::Unknown && !meta.moving() {
+            let part = meta.tier() == Tier::Fast && !fast && self.regions.priority(page.pid);
+            if (meta.tier() == Tier::Unknown || part) && !meta.moving() {
                 meta.set_tier(if fast { Tier::Fast } else { Tier::Slow });
                 meta.set_retries(0);
                 self.put(unit, meta, Seat::Keep);
-                self.inventory.found();
+                let asked = if fast {
+                    &mut self.inventory
+                } else {
+                    &mut self.search
+                };
+                asked.found();
             }
         }
     }
@@ -323,6 +334,7 @@ impl Hemem {
     fn mapped(&mut self, pid: Pid, range: Range) {
         if self.regions.mapped(pid, range, self.threshold()) {
             self.inventory.renew();
+            self.search.renew();
         }
     }
 
@@ -349,6 +361,7 @@ impl Hemem {
         let threshold = self.threshold();
         if self.regions.set_priority(pid, on, threshold) {
             self.inventory.renew();
+            self.search.renew();
         }
         for unit in units {
             let meta = self.table.get(unit);

@@ -103,18 +103,6 @@ impl Regions {
         processes.filter(|(_, p)| p.priority).map(|(pid, _)| *pid)
     }
 
-    /// The managed ranges of a process.
-    pub(super) fn managed(&self, pid: Pid) -> impl Iterator<Item = Range> {
-        let process = self.processes.get(&pid).into_iter();
-        process
-            .flat_map(|p| p.by_start.iter())
-            .filter(|(_, region)| region.managed)
-            .map(|(start, region)| Range {
-                start: Addr(*start),
-                end: Addr(region.end),
-            })
-    }
-
     /// Whether all of the page of that size around an address is in one managed region.
     pub(super) fn holds(&self, pid: Pid, addr: Addr, size: PageSize) -> bool {
         let Some(process) = self.processes.get(&pid) else {
@@ -127,9 +115,9 @@ impl Regions {
 
     /// Bytes that are managed.
     pub(super) fn managed_bytes(&self) -> u64 {
-        let pids = self.processes.keys();
-        pids.flat_map(|pid| self.managed(*pid))
-            .map(Range::bytes)
+        let all = self.processes.values().flat_map(|p| p.by_start.iter());
+        all.filter(|(_, region)| region.managed)
+            .map(|(start, region)| region.end - start)
             .sum()
     }
 }

@@ -25,6 +25,7 @@ pub use page_tables::FrameRange;
 pub use page_tables::PageTables;
 pub use page_tables::RawChunk;
 pub use page_tables::Walked;
+pub use page_tables::Wanted;
 pub use record::DecodeError;
 pub use record::Fault;
 pub use record::Record;

@@ -67,6 +67,7 @@ struct Walk {
     end: u64,
     base: u64,
     levels5: u64,
+    named: u64,
     ranges: u64,
     range: [FrameRange; FRAME_RANGES],
     pgd: u64,
@@ -75,7 +76,7 @@ struct Walk {
     gone: u64,
     used_base: u64,
 }
-const _: () = assert!(size_of::<Walk>() == 26 * 8);
+const _: () = assert!(size_of::<Walk>() == 27 * 8);
 
 /// 2 MiB of a process's addresses that have memory (`struct accessed_chunk`).
 #[repr(C)]
@@ -84,13 +85,27 @@ pub struct RawChunk {
     start: u64,
     huge: u64,
     first_frame: u64,
+    words: u64,
     present: [u64; 8],
     accessed: [u64; 8],
     within: [[u64; 8]; FRAME_RANGES],
 }
-const _: () = assert!(size_of::<RawChunk>() == 83 * 8);
+const _: () = assert!(size_of::<RawChunk>() == 84 * 8);
 
 impl RawChunk {
+    /// What is asked of 2 MiB.
+    fn asked(wanted: Wanted) -> Self {
+        Self {
+            start: wanted.start.0,
+            words: u64::from(wanted.words),
+            huge: 0,
+            first_frame: 0,
+            present: [0; 8],
+            accessed: [0; 8],
+            within: [[0; 8]; FRAME_RANGES],
+        }
+    }
+
     /// Its first address.
     #[must_use]
     pub const fn start(&self) -> Addr {
@@ -128,6 +143,15 @@ impl RawChunk {
             .get(range)
             .map_or(PageBits::NONE, |bits| PageBits(*bits))
     }
+}
+
+/// Pages of 2 MiB that are looked at without all others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// Where the 2 MiB begin.
+    pub start: Addr,
+    /// Which of its eighths, of 64 pages each, the first in bit 0. What a huge page maps is told whatever is wanted.
+    pub words: u8,
 }
 
 /// What came of a walk.
@@ -263,11 +287,59 @@ impl PageTables {
         Ok(all)
     }
 
+    /// Reads the tables of these 2 MiB, only the entries that are wanted, and hands out each that has memory there.
+    ///
+    /// # Errors
+    ///
+    /// Where the program cannot be run.
+    pub fn look(
+        &mut self,
+        bound: &Bound,
+        wanted: &[Wanted],
+        mut sink: impl FnMut(&RawChunk),
+    ) -> Result<Walked, PageTablesError> {
+        let mut all = Walked::default();
+        for some in wanted.chunks(CHUNKS) {
+            for (index, one) in some.iter().enumerate() {
+                self.chunks.set(index, RawChunk::asked(*one));
+            }
+            let done = self.run(
+                bound,
+                Walk {
+                    named: some.len() as u64,
+                    ..self.question()
+                },
+            )?;
+            all.root = done.pgd;
+            all.torn += done.torn;
+            all.gone = done.gone != 0;
+            if all.gone {
+                break;
+            }
+            let found = usize::try_from(done.chunks).unwrap_or(0).min(some.len());
+            let found = (0..found).map(|index| self.chunks.get(index));
+            found
+                .filter(|chunk| !chunk.present().is_empty())
+                .for_each(|chunk| sink(&chunk));
+        }
+        Ok(all)
+    }
+
     /// One run of the program. Nothing was seen where `gone` is set.
     fn step(&mut self, bound: &Bound, next: u64, end: u64) -> Result<Walk, PageTablesError> {
+        let question = self.question();
+        self.run(
+            bound,
+            Walk {
+                next,
+                end,
+                ..question
+            },
+        )
+    }
+
+    fn question(&self) -> Walk {
         let mut ask = Walk {
-            next,
-            end,
             base: self.base,
             levels5: u64::from(self.levels5),
             ranges: self.frames.len() as u64,
@@ -276,6 +348,10 @@ impl PageTables {
             ..Walk::default()
         };
         ask.range[..self.frames.len()].copy_from_slice(&self.frames);
+        ask
+    }
+
+    fn run(&mut self, bound: &Bound, ask: Walk) -> Result<Walk, PageTablesError> {
         self.walks.set(0, ask);
         // SAFETY: the descriptor is a link's.
         let run = owned(unsafe { libbpf_sys::bpf_iter_create(bound.link.as_raw_fd()) });
@@ -390,7 +466,7 @@ mod tests {
             let [present, accessed, some] = bits;
             let mut within = [[0; 8]; FRAME_RANGES];
             within[range % FRAME_RANGES] = some;
-            let chunk = RawChunk { start, huge, first_frame: start, present, accessed, within };
+            let chunk = RawChunk { start, huge, first_frame: start, words: 0, present, accessed, within };
             prop_assert_eq!(chunk.start(), Addr(start));
             prop_assert_eq!(chunk.huge(), huge != 0);
             prop_assert_eq!(chunk.present(), PageBits(present));

@@ -13,6 +13,7 @@ use rustix::mm::ProtFlags;
 use terrace_bpf::FrameRange;
 use terrace_bpf::PageTables;
 use terrace_bpf::RawChunk;
+use terrace_bpf::Wanted;
 use terrace_core::Addr;
 use terrace_core::Pid;
 use terrace_core::Range;
@@ -106,6 +107,53 @@ fn what_is_present_and_where_is_what_pagemap_says() {
     let (base, searched) = tables.direct_map();
     println!("direct map at {base:#x}, searched for: {searched}");
     assert_eq!(base % (1 << 30), 0, "{base:#x}");
+}
+
+/// What is wanted is told as a walk tells it, and nothing else is.
+#[test]
+fn wanted_pages_are_told_and_no_others() {
+    let start = memory(300, Advice::LinuxNoHugepage);
+    let touched = [0, 63, 64, 511, 5 * 512 + 130, 299 * 512 + 200];
+    for page in touched {
+        write(start + page * 4096);
+    }
+    let all = FrameRange {
+        first: 0,
+        count: 1 << 40,
+    };
+    let mut tables = PageTables::open(&[all]).expect("readable page tables");
+    let bound = tables.bind(Pid(std::process::id())).expect("a process");
+    let wanted = |chunk: u64, words: u8| Wanted {
+        start: Addr(start + chunk * CHUNK),
+        words,
+    };
+    // More than one run tells; the second 2 MiB, and the words of the last that are asked for, have nothing.
+    let mut asked = vec![wanted(0, 0b10), wanted(1, 0xff), wanted(5, 0b100)];
+    asked.extend((6..299).map(|chunk| wanted(chunk, 1)));
+    asked.extend([wanted(299, 0b1), wanted(0, 0b1000_0001)]);
+    let mut found = Vec::new();
+    let walked = tables
+        .look(&bound, &asked, |chunk| found.push(*chunk))
+        .expect("a look");
+    assert!(!walked.gone && walked.root != 0);
+    let told: Vec<(u64, Vec<usize>)> = found
+        .iter()
+        .map(|chunk| {
+            let pages = (0..512).filter(|page| chunk.present().get(*page)).collect();
+            assert_eq!(chunk.within(0), chunk.present());
+            (chunk.start().0, pages)
+        })
+        .collect();
+    let at = |chunk: u64| start + chunk * CHUNK;
+    let expected = [
+        (at(0), vec![64]),
+        (at(5), vec![130]),
+        (at(0), vec![0, 63, 511]),
+    ];
+    assert_eq!(told, expected);
+    let whole = gather(&mut tables, std::process::id(), of(start, 1));
+    let bits = |chunk: &RawChunk| chunk.accessed().and(&chunk.present());
+    assert_eq!(bits(&found[0]).and(&bits(&whole[0])), bits(&found[0]));
 }
 
 #[test]

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Reads the page tables of one process, 512 entries at a time, and writes a
- * bitmap of what is present and accessed for each 2 MiB that has memory.
+ * bitmap of what is present and accessed for each 2 MiB that has memory, or
+ * for chosen pages of those that are named.
  *
  * Runs as a task iterator bound to a process, once for each walk that user
  * space asks for in `walks`. It holds no lock: a table that is not the same
@@ -82,12 +83,15 @@ struct place {
 	__u64 base;
 	__u64 va;
 	__u64 end;
+	/* Which words of 64 pages are wanted. */
+	__u64 words;
 };
 
 struct sort {
 	struct accessed_walk *w;
 	struct accessed_chunk *c;
 	struct table *t;
+	__u64 words;
 };
 
 /* Whether it maps memory. */
@@ -123,7 +127,7 @@ static long sort_range(__u32 i, struct sort *s)
 	for (int k = 0; k < 8; k++) {
 		__u64 in = 0;
 
-		for (int b = 0; b < 64; b++) {
+		for (int b = 0; b < 64 && s->words >> k & 1; b++) {
 			__u64 e = s->t->entry[k * 64 + b];
 			__u64 off = (frame_of(e) >> 12) - first;
 
@@ -139,6 +143,7 @@ static __always_inline void leaf(struct place *p, struct accessed_chunk *c, __u6
 				 __u64 frame)
 {
 	__builtin_memset(c, 0, sizeof(*c));
+	c->start = p->va & ~((1ULL << 21) - 1);
 	c->huge = 1;
 	c->first_frame = frame;
 	c->present[0] = 1;
@@ -154,7 +159,7 @@ static __always_inline void leaf(struct place *p, struct accessed_chunk *c, __u6
 static __always_inline bool table(struct place *p, struct accessed_chunk *c, __u64 pmd_table,
 				  __u64 e)
 {
-	struct sort s = { p->w, c, p->t };
+	struct sort s = { p->w, c, p->t, p->words };
 	__u64 any = 0;
 
 	if (bpf_probe_read_kernel(p->t, sizeof(*p->t), (void *)(p->base + (e & FRAME))))
@@ -167,7 +172,7 @@ static __always_inline bool table(struct place *p, struct accessed_chunk *c, __u
 	for (int k = 0; k < 8; k++) {
 		__u64 present = 0, accessed = 0;
 
-		for (int b = 0; b < 64; b++) {
+		for (int b = 0; b < 64 && p->words >> k & 1; b++) {
 			__u64 x = p->t->entry[k * 64 + b];
 
 			present |= (is_there(x) & ~(x >> SPECIAL_SHIFT)) << b;
@@ -179,62 +184,83 @@ static __always_inline bool table(struct place *p, struct accessed_chunk *c, __u
 	}
 	if (!any)
 		return false;
+	c->start = p->va & ~((1ULL << 21) - 1);
 	c->huge = 0;
 	c->first_frame = frame_of(p->t->entry[0]) >> 12;
 	bpf_loop(p->w->ranges, sort_range, &s, 0);
 	return true;
 }
 
-static __always_inline long skip(struct place *p, int shift)
+/*
+ * What 2 MiB at `va` hold, if anything. Where nothing does, and the walk goes
+ * on: behind as much as one entry of that level maps.
+ */
+static __always_inline bool look(struct place *p, struct accessed_chunk *c, int *shift)
 {
-	p->va = ((p->va >> shift) + 1) << shift;
-	return 0;
+	__u64 e, dir, va = p->va;
+
+	*shift = p->w->levels5 ? 48 : 39;
+	e = entry_at(p->pgd, va, *shift);
+	if (!(e & PRESENT))
+		return false;
+	if (p->w->levels5) {
+		*shift = 39;
+		e = entry_at(p->base + (e & FRAME), va, 39);
+		if (!(e & PRESENT))
+			return false;
+	}
+	*shift = 30;
+	e = entry_at(p->base + (e & FRAME), va, 30);
+	if (!is_there(e))
+		return false;
+	*shift = 21;
+	if (e & LEAF) {
+		/* 1 GiB: each 2 MiB of it, all with its one bit. */
+		leaf(p, c, e, ((frame_of(e) & ~((1ULL << 30) - 1)) | (va & ((1ULL << 30) - (1ULL << 21)))) >> 12);
+		return true;
+	}
+	dir = p->base + (e & FRAME);
+	e = entry_at(dir, va, 21);
+	if (!is_there(e))
+		return false;
+	if (e & LEAF) {
+		leaf(p, c, e, (frame_of(e) & ~((1ULL << 21) - 1)) >> 12);
+		return true;
+	}
+	return table(p, c, dir, e);
 }
 
 static long step(__u32 i, struct place *p)
 {
 	struct accessed_chunk *c;
-	__u64 e, dir, va = p->va;
 	__u32 slot = p->w->chunks;
-	bool found;
+	int shift;
 
-	if (va >= p->end || slot >= ACCESSED_CHUNKS)
+	if (p->va >= p->end || slot >= ACCESSED_CHUNKS)
 		return 1;
 	c = bpf_map_lookup_elem(&chunks, &slot);
 	if (!c)
 		return 1;
-	e = entry_at(p->pgd, va, p->w->levels5 ? 48 : 39);
-	if (!(e & PRESENT))
-		return skip(p, p->w->levels5 ? 48 : 39);
-	if (p->w->levels5) {
-		e = entry_at(p->base + (e & FRAME), va, 39);
-		if (!(e & PRESENT))
-			return skip(p, 39);
-	}
-	e = entry_at(p->base + (e & FRAME), va, 30);
-	if (!is_there(e))
-		return skip(p, 30);
-	if (e & LEAF) {
-		/* 1 GiB: each 2 MiB of it, all with its one bit. */
-		leaf(p, c, e, ((frame_of(e) & ~((1ULL << 30) - 1)) | (va & ((1ULL << 30) - (1ULL << 21)))) >> 12);
-		found = true;
-	} else {
-		dir = p->base + (e & FRAME);
-		e = entry_at(dir, va, 21);
-		if (!is_there(e)) {
-			found = false;
-		} else if (e & LEAF) {
-			leaf(p, c, e, (frame_of(e) & ~((1ULL << 21) - 1)) >> 12);
-			found = true;
-		} else {
-			found = table(p, c, dir, e);
-		}
-	}
-	if (found) {
-		c->start = va & ~((1ULL << 21) - 1);
+	if (look(p, c, &shift))
 		p->w->chunks = slot + 1;
-	}
-	return skip(p, 21);
+	p->va = ((p->va >> shift) + 1) << shift;
+	return 0;
+}
+
+/* The answer is where the question was. */
+static long named(__u32 slot, struct place *p)
+{
+	struct accessed_chunk *c = bpf_map_lookup_elem(&chunks, &slot);
+	int shift;
+
+	if (!c || slot >= p->w->named)
+		return 1;
+	p->va = c->start;
+	p->words = c->words;
+	if (!look(p, c, &shift))
+		__builtin_memset(c->present, 0, sizeof(c->present));
+	p->w->chunks = slot + 1;
+	return 0;
 }
 
 SEC("iter/task")
@@ -266,8 +292,13 @@ int walk(struct bpf_iter__task *ctx)
 		return 0;
 	p.va = p.w->next;
 	p.end = p.w->end;
-	bpf_loop(STEPS, step, &p, 0);
-	p.w->next = p.va;
+	p.words = ~0ULL;
+	if (p.w->named) {
+		bpf_loop(ACCESSED_CHUNKS, named, &p, 0);
+	} else {
+		bpf_loop(STEPS, step, &p, 0);
+		p.w->next = p.va;
+	}
 	p.w->gone = BPF_CORE_READ(task, mm) != mm;
 	return 0;
 }

@@ -24,6 +24,7 @@ struct accessed_walk {
 	__u64 end;		/* in: where to stop */
 	__u64 base;		/* in: where the kernel maps physical address 0; 0: symbol */
 	__u64 levels5;		/* in: five levels of tables */
+	__u64 named;		/* in: so many of `chunks` are asked for by name, not `next` to `end` */
 	__u64 ranges;		/* in: how many of `range` */
 	struct frame_range range[ACCESSED_RANGES];
 	__u64 pgd;		/* out: the top table */
@@ -34,9 +35,10 @@ struct accessed_walk {
 };
 
 struct accessed_chunk {
-	__u64 start;
+	__u64 start;		/* in, where it is named */
 	__u64 huge;
 	__u64 first_frame;
+	__u64 words;		/* in, where it is named: which words of 64 pages to look at */
 	__u64 present[8];
 	__u64 accessed[8];
 	__u64 within[ACCESSED_RANGES][8];

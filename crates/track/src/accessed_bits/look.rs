@@ -23,6 +23,7 @@ use super::named::Prices;
 use super::named::named;
 use super::named::ranges;
 use super::named::together;
+use super::named::wanted;
 use super::process::Process;
 use super::reader::Reader;
 use super::reading::Looked;
@@ -150,15 +151,11 @@ impl Reader {
 
     /// Nothing where the process is gone.
     fn read_named(&mut self, process: &Process, pages: &[Named], set_ns: f64) -> Option<Batch> {
-        let chunk_of = |page: &Named| page.addr & !(CHUNK_BYTES - 1);
-        let hull = Range {
-            start: Addr(chunk_of(pages.first()?)),
-            end: Addr(chunk_of(pages.last()?) + CHUNK_BYTES),
-        };
+        let wanted = wanted(pages, &self.prices, set_ns);
         let mut batch = Batch::default();
         let (mut read, mut left) = (0, pages);
         let before = clock::now();
-        let there = process.walk(hull, &mut self.tables, |raw| {
+        let there = process.look(&wanted, &mut self.tables, |raw| {
             let (start, present) = (raw.start().0, raw.present());
             read += u64::from(present.count());
             left = &left[left.partition_point(|page| page.addr < start)..];

@@ -5,6 +5,7 @@
 //! measured with every call, and neighbours are cleared in one range where the pages between them cost less than
 //! another range: few pages by themselves, many with all that is between. A range stays within 2 MiB and one mapping.
 
+use terrace_bpf::Wanted;
 use terrace_core::Addr;
 use terrace_core::CHUNK_BYTES;
 use terrace_core::CHUNK_PAGES;
@@ -17,8 +18,6 @@ use super::reader::CLEAR_NS;
 pub(super) const PAGE: u64 = 4096;
 /// What a range takes before it was measured, ns: a call of one page on hardware.
 const RANGE_NS: f64 = 1_000.0;
-/// A walk goes over so many chunks that nobody asked for rather than be ended and begun anew: about what that takes.
-const WALKED_OVER: u64 = 16;
 /// A new measurement's weight.
 const NEW: f64 = 0.1;
 
@@ -90,15 +89,14 @@ pub(super) fn named(pages: &[u64], mappings: &[Range]) -> Vec<Named> {
     pages.iter().filter_map(within).collect()
 }
 
-/// How many of these pages to look at together: whole chunks, not far from each other, that one call clears in about
-/// that time.
+/// How many of these pages to look at together: whole chunks that one call clears in about that time.
 pub(super) fn together(pages: &[Named], prices: &Prices, set_ns: f64, stall_ns: f64) -> usize {
     let mut cost = 0.0;
     let mut before: Option<u64> = None;
     for (index, Named { addr, .. }) in pages.iter().enumerate() {
         let chunks = before.map_or(0, |before| addr / CHUNK_BYTES - before / CHUNK_BYTES);
         let full = cost > stall_ns || index + CHUNK_PAGES > RANGES_MAX;
-        if chunks > WALKED_OVER || chunks > 0 && full {
+        if chunks > 0 && full {
             return index;
         }
         let behind = before.filter(|_| chunks == 0);
@@ -106,6 +104,20 @@ pub(super) fn together(pages: &[Named], prices: &Prices, set_ns: f64, stall_ns: 
         before = Some(*addr);
     }
     pages.len()
+}
+
+/// What of the page tables says all of these pages, and of those that are cleared with them.
+pub(super) fn wanted(pages: &[Named], prices: &Prices, set_ns: f64) -> Vec<Wanted> {
+    let chunks = pages.chunk_by(|a, b| a.addr / CHUNK_BYTES == b.addr / CHUNK_BYTES);
+    let words = |range: Range| {
+        let word = |addr: u64| (addr % CHUNK_BYTES) / (64 * PAGE);
+        (word(range.start.0)..=word(range.end.0 - PAGE)).fold(0, |words, word| words | 1 << word)
+    };
+    let of = |chunk: &[Named]| Wanted {
+        start: Addr(chunk[0].addr & !(CHUNK_BYTES - 1)),
+        words: ranges(chunk, prices, set_ns).fold(0, |all, range| all | words(range)),
+    };
+    chunks.map(of).collect()
 }
 
 const fn between(a: u64, b: u64) -> u64 {
@@ -188,6 +200,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_read_has_all_that_is_cleared() {
+        let pages = [page(3, 1), page(3, 70), page(3, 80), page(7, 511)];
+        let words = |prices, set_ns| -> Vec<(u64, u8)> {
+            let wanted = wanted(&pages, prices, set_ns);
+            let each = wanted
+                .iter()
+                .map(|one| (one.start.0 / CHUNK_BYTES, one.words));
+            each.collect()
+        };
+        assert_eq!(words(&PRICES, 0.0), [(3, 0b11), (7, 0b1000_0000)]);
+        let joins = Prices {
+            range_ns: 1e6,
+            ..PRICES
+        };
+        let far = [page(3, 1), page(3, 300)];
+        let wanted = wanted(&far, &joins, 0.0);
+        assert_eq!(wanted[0].words, 0b1_1111);
+    }
+
+    #[test]
     fn what_is_in_no_mapping_or_between_two_is_left_alone() {
         let mapping = |start, end| Range {
             start: Addr(start * PAGE),
@@ -206,9 +238,8 @@ mod tests {
         // 2,200 ns a chunk.
         assert_eq!(together(&near, &PRICES, 0.0, 10_000.0), 10);
         assert_eq!(together(&near, &PRICES, 0.0, 1e9), 128);
-        let far = [0, 17, 18].map(|chunk| page(chunk, 1));
-        assert_eq!(together(&far, &PRICES, 0.0, 1e9), 1);
-        assert_eq!(together(&far[1..], &PRICES, 0.0, 1e9), 2);
+        let far = [0, 17, 9_000].map(|chunk| page(chunk, 1));
+        assert_eq!(together(&far, &PRICES, 0.0, 1e9), 3);
         // No more ranges than a call takes.
         let many: Vec<Named> = (0..8 * 512).map(|at| page(at / 512, at % 512)).collect();
         assert_eq!(together(&many, &PRICES, 0.0, 1e9), RANGES_MAX);

@@ -7,6 +7,7 @@
 use terrace_bpf::Bound;
 use terrace_bpf::PageTables;
 use terrace_bpf::RawChunk;
+use terrace_bpf::Wanted;
 use terrace_core::Addr;
 use terrace_core::Nanos;
 use terrace_core::Pid;
@@ -140,14 +141,14 @@ impl Process {
         false
     }
 
-    /// Reads the bits of a range; each chunk with memory goes to the sink. False where the process is gone.
-    pub(super) fn walk(
+    /// Reads the wanted bits; each chunk with memory there goes to the sink. False where the process is gone.
+    pub(super) fn look(
         &self,
-        range: Range,
+        wanted: &[Wanted],
         tables: &mut PageTables,
         sink: impl FnMut(&RawChunk),
     ) -> bool {
-        let walked = tables.walk(&self.bound, range, sink);
+        let walked = tables.look(&self.bound, wanted, sink);
         walked.is_ok_and(|walked| !walked.gone)
     }
 

@@ -361,6 +361,23 @@ fn profiling_takes_its_share_and_no_more() {
     }
 }
 
+/// Scans that follow each other at once would find nothing accessed; and where answers take their time, the next scan
+/// waits for them.
+#[test]
+fn before_the_first_interval_it_is_found_how_far_apart_scans_are_to_be() {
+    for answers_after in [Nanos::ZERO, Nanos::from_millis(30)] {
+        let mut machine = Machine::new(Params::default(), &[64, 400], heat(400, 1, true, 100..140));
+        machine.answers_after = answers_after;
+        machine.intervals(1);
+        let found = Nanos(machine.counter("scan_spacing_us") * 1_000);
+        let within = Nanos::from_millis(2)..Nanos::from_millis(200);
+        assert!(within.contains(&found), "{found:?}");
+        machine.intervals(2);
+        let fast = machine.on_node(0, |chunk| chunk.heat > 50.0);
+        assert!(fast >= 36, "{answers_after:?}: {fast} of 40");
+    }
+}
+
 #[test]
 fn too_many_regions_raise_tau_m_until_they_fit() {
     // Neighbours are as different as can be, so that only a raised threshold merges them.

@@ -257,6 +257,7 @@ impl<'a> Run<'a> {
             self.world.start_scan(now, ScanScope::All, pass);
         }
         self.world.pump(&mut self.engine);
+        self.world.answer(&mut self.engine, self.clock.as_mut());
     }
 
     /// What a policy knows of the programs before they run.

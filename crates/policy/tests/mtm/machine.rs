@@ -60,6 +60,10 @@ pub(crate) struct Machine {
     cleared: BTreeMap<u64, Nanos>,
     random: Random,
     memory_at: Nanos,
+    /// A scan is answered after so long.
+    pub(crate) answers_after: Nanos,
+    /// The one that was not answered yet, and when it is.
+    open: Option<(Nanos, Vec<PageRef>)>,
 }
 
 pub(crate) fn tiers(room: &[u64]) -> Tiers {
@@ -96,6 +100,8 @@ impl Machine {
             cleared: BTreeMap::new(),
             random: Random::new(1),
             memory_at: Nanos::ZERO,
+            answers_after: Nanos::ZERO,
+            open: None,
         };
         let range = machine.range();
         let event = Event::Mapped { pid: PID, range };
@@ -151,8 +157,14 @@ impl Machine {
 
     /// The next thing that happens.
     pub(crate) fn step(&mut self) {
-        let next = self.policy.next_deadline().min(self.memory_at);
+        let answer = self.open.as_ref().map_or(Nanos::MAX, |(at, _)| *at);
+        let next = self.policy.next_deadline().min(self.memory_at).min(answer);
         self.now = self.now.max(next);
+        if self.now >= answer
+            && let Some((_, pages)) = self.open.take()
+        {
+            self.look(&pages);
+        }
         if self.now >= self.memory_at {
             self.tell_memory();
         }
@@ -182,8 +194,12 @@ impl Machine {
                 other => panic!("nobody asked for {other:?}"),
             }
         }
-        if !looks.is_empty() {
+        if looks.is_empty() {
+        } else if self.answers_after == Nanos::ZERO {
             self.look(&looks);
+        } else {
+            let before = self.open.replace((self.now + self.answers_after, looks));
+            assert!(before.is_none(), "the one before was not answered");
         }
     }
 

@@ -9,14 +9,16 @@ use super::Mtm;
 use super::histogram::Histogram;
 use super::overhead::SCANS_A_FAULT;
 use super::plan::Planner;
+use super::spacing::Agreement;
+use super::spacing::Found;
 use crate::event::Action;
 use crate::event::Migration;
 use crate::event::ScanScope;
 
 /// Counters are on for this part of an interval (5.5).
 const COUNTED_PART: u64 = 10;
-/// Pages of the scan that measures what one takes.
-const MEASURED_PAGES: usize = 64;
+/// Pages of the scans before the first interval.
+const MEASURED_PAGES: u64 = 64;
 /// Where nothing is mapped, and an answer is waited for, it is looked again after so long.
 const LOOK_AGAIN: Nanos = Nanos::from_millis(50);
 
@@ -29,8 +31,10 @@ const SLOWEST_PASS: Nanos = Nanos::from_secs(3_600);
 pub(super) enum Stage {
     /// Nothing is mapped, or what a scan takes was not measured.
     Unmeasured,
-    /// The scan that measures it is under way.
+    /// A scan that measures it is under way, or how far apart scans are to be.
     Measuring,
+    /// The next such scan is to come.
+    Between,
     /// Counters are on.
     Counting,
     /// So many scans have been asked for.
@@ -44,16 +48,12 @@ impl Mtm {
     pub(super) fn go_on(&mut self, now: Nanos) {
         match self.stage {
             Stage::Unmeasured => self.measure(now),
-            Stage::Measuring => {
-                if self.overhead.scan_ns().is_some() {
-                    self.settle();
-                    self.begin(now);
-                } else {
-                    // Nobody answered: what was mapped may be gone.
-                    self.measure(now);
-                }
-            }
+            Stage::Measuring => self.measured(now),
+            Stage::Between => self.measure_again(now),
             Stage::Counting => self.choose(now),
+            Stage::Scanning(_) if self.round.waits() && now < self.patience() => {
+                self.deadline = self.patience();
+            }
             Stage::Scanning(done) => self.scan(now, done),
             Stage::Resting => self.rest(now),
         }
@@ -64,12 +64,65 @@ impl Mtm {
         if self.regions.is_empty() {
             return;
         }
-        self.stage = Stage::Measuring;
         let single = (&[][..], &mut self.captured);
         self.profile
-            .choose(&mut self.regions, &mut self.random, single, MEASURED_PAGES);
+            .choose(&mut self.regions, &mut self.random, single);
+        self.profile.thin(MEASURED_PAGES);
         self.counters.scanned = self.profile.len();
-        self.round = Some(None);
+        (self.begun, self.scans) = (now, 0);
+        self.measure_again(now);
+    }
+
+    fn measure_again(&mut self, now: Nanos) {
+        self.stage = Stage::Measuring;
+        self.round.begin(now, self.profile.len());
+        self.deadline = self.patience();
+    }
+
+    /// A scan that measures was answered, or not in time.
+    fn measured(&mut self, now: Nanos) {
+        let Some(pages) = self.overhead.tried_pages(&self.params) else {
+            // Nobody answered: what was mapped may be gone.
+            return self.measure(now);
+        };
+        // What the first one finds is old.
+        let first = self.round.asked == self.begun;
+        if !self.apart.is_adaptive() || !first && self.is_apart() {
+            self.overhead.measured();
+            self.settle();
+            self.begin(now);
+        } else {
+            self.profile.thin(pages);
+            self.stage = Stage::Between;
+            self.deadline = now.max(self.round.asked + self.apart.spacing);
+        }
+    }
+
+    /// Whether scans are so far apart as they are to be, by what the last one of those that measure found.
+    #[expect(clippy::cast_precision_loss, reason = "bytes of a machine")]
+    fn is_apart(&mut self) -> bool {
+        let all: u64 = self.regions.iter().map(|(_, region)| region.bytes()).sum();
+        let there = u128::from(all) * u128::from(self.round.told());
+        let found = Found {
+            accessed: self.round.share(),
+            fastest: self.fits(there as f64 / self.profile.len().max(1) as f64),
+        };
+        self.scans += 1;
+        let agreement = self.round.agreement();
+        let agreement = Some(agreement).filter(|one| self.scans > 1 && *one > self.round.noise());
+        let span = self.round.span;
+        self.apart.tried(found, span, agreement)
+    }
+
+    /// The share of so many bytes that the fastest tier holds.
+    #[expect(clippy::cast_precision_loss, reason = "bytes of a machine")]
+    fn fits(&self, bytes: f64) -> f64 {
+        self.views.fastest_bytes(&self.tiers) as f64 / bytes.max(1.0)
+    }
+
+    /// So long the answers to a scan are waited for.
+    fn patience(&self) -> Nanos {
+        self.round.asked + self.apart.longest().max(self.apart.spacing)
     }
 
     fn begin(&mut self, now: Nanos) {
@@ -93,18 +146,41 @@ impl Mtm {
         };
         let counters = (guided, &mut self.captured);
         self.profile
-            .choose(&mut self.regions, &mut self.random, counters, usize::MAX);
+            .choose(&mut self.regions, &mut self.random, counters);
         self.counters.scanned = self.profile.len();
         self.scan(now, 0);
     }
 
+    /// When the next scan is to come.
+    fn next_scan(&self, now: Nanos) -> Nanos {
+        let span = self.apart.span(self.scans + 1);
+        now.max(self.round.asked + span)
+    }
+
+    /// The first two scans that cleared nothing old, and the last two.
+    fn agreed(&mut self, done: u8) {
+        if done > 2 {
+            let farther = self.round.agreement();
+            self.agreement = Some(Agreement {
+                closer: self.agreement.map_or(farther, |all| all.closer),
+                farther,
+                noise: self.round.noise(),
+            });
+        }
+    }
+
     fn scan(&mut self, now: Nanos, done: u8) {
+        self.agreed(done);
         let (pages, faults) = (self.profile.len(), self.faults.is_some());
         let affords = self.overhead.affords(&self.params, pages, faults);
         if done <= self.params.num_scans && affords {
-            self.round = Some(None);
+            self.round.begin(now, pages);
+            if done == 0 {
+                (self.first_scan, self.agreement) = (now, None);
+            }
             self.stage = Stage::Scanning(done + 1);
-            self.deadline = now + self.overhead.spacing;
+            self.scans = done;
+            self.deadline = self.next_scan(now);
         } else {
             self.stage = Stage::Resting;
             self.deadline = self.begun + self.params.interval;
@@ -197,17 +273,22 @@ impl Mtm {
             accessed += region.bytes() as f64 * f64::from(region.hotness);
         }
         if bytes > 0.0 {
-            let share = accessed / bytes / f64::from(self.params.num_scans);
-            let fits = self.views.fastest_bytes(&self.tiers) as f64 / bytes;
-            let closest = self.overhead.round(self.profile.len());
-            self.overhead.space(&self.params, share, fits, closest);
+            let found = Found {
+                accessed: accessed / bytes / f64::from(self.params.num_scans),
+                fastest: self.fits(bytes),
+            };
+            let took = self.round.asked.since(self.first_scan);
+            if let Some(span) = self.apart.middle(took, self.scans) {
+                let agreement = self.agreement;
+                self.apart.space(found, span, agreement);
+            }
         }
     }
 
     /// Equation 1; without control, a sample for each region at least.
     fn num_ps(&mut self) -> u64 {
         let bound = self.overhead.num_ps(&self.params, self.faults.is_some());
-        let bound = bound.unwrap_or(MEASURED_PAGES as u64);
+        let bound = bound.unwrap_or(MEASURED_PAGES);
         self.counters.num_ps = if self.params.overhead_control {
             bound
         } else {
@@ -254,12 +335,11 @@ impl Mtm {
 
     /// The next page of a scan under way.
     pub(super) fn next_look(&mut self) -> Option<Action> {
-        let behind = self.round?;
-        let Some((pid, index, page)) = self.profile.next(behind) else {
-            self.round = None;
-            return None;
-        };
-        self.round = Some(Some((pid, index)));
+        let behind = self.round.cursor()?;
+        let next = self.profile.next(behind);
+        self.round
+            .asked_for(next.map(|(pid, index, _)| (pid, index)));
+        let (_, _, page) = next?;
         Some(Action::ProbeRange {
             node: None,
             page,
@@ -270,14 +350,25 @@ impl Mtm {
     /// A page was looked at.
     pub(super) fn probed(&mut self, page: PageRef, node: NodeId, accessed: bool) {
         self.counters.scans += 1;
-        self.profile.probed(page, node, accessed);
+        if let Some(before) = self.profile.probed(page, node, accessed) {
+            self.round.found(before, accessed);
+        }
     }
 
     /// Pages were scanned.
     pub(super) fn watched(&mut self, now: Nanos, pages: u64, busy: Nanos) {
         self.overhead.scanned(pages, busy);
-        if self.stage == Stage::Measuring {
-            self.deadline = now;
+        self.answered(now, pages);
+    }
+
+    /// So many pages of a scan were looked at, or could not be.
+    pub(super) fn answered(&mut self, now: Nanos, pages: u64) {
+        if self.round.looked(pages) {
+            match self.stage {
+                Stage::Measuring => self.deadline = now,
+                Stage::Scanning(_) => self.deadline = self.next_scan(now),
+                _ => {}
+            }
         }
     }
 

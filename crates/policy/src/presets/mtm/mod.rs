@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! counters on ──> pages chosen ──> scan, scan, scan, scan ──> regions merged and split ──> samples settled ──> moves
-//! └─ interval / 10                 └─ scan_spacing apart                                                      planned
+//! └─ interval / 10                 └─ spacing / 2, 1, 2                                                       planned
 //! └──────────────────────────────────────────── interval ────────────────────────────────────────────────────┘
 //! ```
 //!
@@ -15,7 +15,8 @@
 //!
 //! Pages are scanned by name ([`Action::ProbeRange`]). `docs/papers/mtm.md` has each decision.
 //!
-//! * [`params`], `figures`; [`regions`], [`quota`], `profile` (chosen pages and what was found), `overhead`.
+//! * [`params`], `figures`; [`regions`], [`quota`], `profile` (chosen pages and what was found), `round` (a scan of them),
+//!   `spacing` (how far apart scans are), `overhead`.
 //! * [`histogram`], `views` (tiers as a socket sees them), `plan`, `orders`. This file ties them together;
 //!   `interval` is what happens when.
 
@@ -29,13 +30,14 @@ mod plan;
 mod profile;
 pub mod quota;
 pub mod regions;
+mod round;
+mod spacing;
 mod views;
 
 use std::collections::VecDeque;
 
 use terrace_core::Measurement;
 use terrace_core::Nanos;
-use terrace_core::Pid;
 use terrace_core::Tiers;
 
 use crate::Capabilities;
@@ -60,6 +62,9 @@ use profile::Captured;
 use profile::Profile;
 use quota::Quota;
 use regions::Regions;
+use round::Round;
+use spacing::Agreement;
+use spacing::Apart;
 use views::Views;
 
 /// Of the generator that chooses pages.
@@ -128,13 +133,20 @@ pub struct Mtm {
     /// Samples of accesses are there.
     counted: bool,
     overhead: Overhead,
+    apart: Apart,
     memory: FreeMemory,
     orders: Orders,
     stage: Stage,
     /// When the interval began.
     begun: Nanos,
-    /// The page that was last asked for in a scan under way.
-    round: Option<Option<(Pid, usize)>>,
+    /// The last scan.
+    round: Round,
+    /// When the interval's first scan was asked for.
+    first_scan: Nanos,
+    /// Scans that followed it.
+    scans: u8,
+    /// How well this interval's scans agree.
+    agreement: Option<Agreement>,
     actions: VecDeque<Action>,
     random: Random,
     deadline: Nanos,
@@ -159,11 +171,15 @@ impl Mtm {
             captured: Captured::default(),
             counted: false,
             overhead: Overhead::new(&params),
+            apart: Apart::new(&params),
             memory: FreeMemory::default(),
             orders: Orders::default(),
             stage: Stage::Unmeasured,
             begun: Nanos::ZERO,
-            round: None,
+            round: Round::default(),
+            first_scan: Nanos::ZERO,
+            scans: 0,
+            agreement: None,
             actions: VecDeque::from([Action::Sample { on: false }]),
             random: Random::new(SEED),
             deadline: Nanos::ZERO,
@@ -191,10 +207,14 @@ impl Mtm {
         self.regions.bytes() + self.profile.bytes() + self.orders.bytes()
     }
 
-    fn refused(&mut self, what: Action) {
-        if matches!(what, Action::Scan { .. }) {
-            self.faults = None;
-            self.unarmed = true;
+    fn refused(&mut self, now: Nanos, what: Action) {
+        match what {
+            Action::Scan { .. } => {
+                self.faults = None;
+                self.unarmed = true;
+            }
+            Action::ProbeRange { .. } => self.answered(now, 1),
+            _ => {}
         }
     }
 
@@ -256,7 +276,7 @@ impl Policy for Mtm {
                     self.arrived(&done);
                 }
             }
-            Event::Refused { what, .. } => self.refused(what),
+            Event::Refused { what, .. } => self.refused(now, what),
             Event::Memory { node, memory } => self.memory.sampled(node, memory),
             Event::HintFault { page, cpu_node, .. } => self.faulted(page, cpu_node),
             Event::Armed { .. }
@@ -316,7 +336,7 @@ impl Policy for Mtm {
             one_scan_ns: o.scan_ns().unwrap_or(0.0) as u64,
             profiling_us: o.total.0 / 1_000,
             profiling_worst: o.worst,
-            scan_spacing_us: o.spacing.0 / 1_000,
+            scan_spacing_us: self.apart.spacing.0 / 1_000,
             tau_m_milli: (o.tau_m * 1e3) as u64,
             samples_captured: c.captured,
             accessors_told: c.accessors,

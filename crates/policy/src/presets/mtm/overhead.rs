@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Profiling overhead (5.3): how many pages may be sampled, and when their scans follow each other.
+//! Profiling overhead (5.3): how many pages may be sampled.
 //!
 //! ```text
 //! num_ps = t_mi * profiling_overhead / (one_scan_overhead * scans)                       equation 1
@@ -12,17 +12,14 @@
 use terrace_core::Nanos;
 
 use super::params::Params;
-use super::params::Spacing;
 
 /// So many scans have a hint fault, which takes as long as so many (6.2).
 pub(super) const SCANS_A_FAULT: u64 = 12;
-/// Scans are not closer, nor closer than one takes.
-const CLOSEST: Nanos = Nanos(100_000);
-/// Of an interval, what scans may take until it ends.
-const SCANNED_PART: f64 = 0.85;
-/// The spacing shrinks and grows by so much at most.
-const SHRINKS: f64 = 0.25;
-const GROWS: f64 = 64.0;
+/// Before the first interval pages are scanned so often at most, which may take this part of what an interval may.
+const TRIES: u64 = 9;
+const TRIED_PART: f64 = 0.1;
+/// Fewer pages would say nothing.
+const FEWEST: u64 = 16;
 /// A step of `tau_m` where regions are too many, of `num_scans`.
 const TAU_STEP: f64 = 1.0 / 6.0;
 
@@ -33,11 +30,12 @@ pub(super) struct Overhead {
     scan_ns: Option<f64>,
     /// `tau_m` as it is now.
     pub(super) tau_m: f64,
-    /// From scan to scan.
-    pub(super) spacing: Nanos,
-    /// Processor time of this interval's scans; of all its profiling; and of all there was.
+    /// Processor time of this interval's scans, those before the first interval counted to it; of all its profiling; and of
+    /// all there was.
     scanned: Nanos,
     pub(super) spent: Nanos,
+    /// Of scans before the first interval, until that ends.
+    before: Nanos,
     pub(super) total: Nanos,
     /// The largest share of an interval that profiling took, in 1/10,000.
     pub(super) worst: u64,
@@ -54,12 +52,9 @@ impl Overhead {
         Self {
             scan_ns: None,
             tau_m: params.tau_m,
-            spacing: match params.scan_spacing {
-                Spacing::Adaptive => CLOSEST,
-                Spacing::Fixed(time) => time,
-            },
             scanned: Nanos::ZERO,
             spent: Nanos::ZERO,
+            before: Nanos::ZERO,
             total: Nanos::ZERO,
             worst: 0,
         }
@@ -94,16 +89,23 @@ impl Overhead {
         params.interval.0 as f64 * params.profiling_overhead
     }
 
-    /// Equation 1; none before a scan was measured.
+    /// Equation 1; none before a scan was measured. Of the first interval, of what the scans before it have left.
     pub(super) fn num_ps(&self, params: &Params, faults: bool) -> Option<u64> {
         let scan = self.scan_ns? * if faults { 2.0 } else { 1.0 };
         let scans = f64::from(params.num_scans) + 1.0;
-        Some(((Self::budget(params) / (scan * scans)) as u64).max(1))
+        let left = Self::budget(params) - self.before.0 as f64;
+        Some(((left / (scan * scans)) as u64).max(1))
     }
 
-    /// What a scan of so many pages takes, and so how close scans can be.
-    pub(super) fn round(&self, pages: u64) -> Nanos {
-        Nanos((self.scan_ns.unwrap_or(0.0) * pages as f64) as u64).max(CLOSEST)
+    /// How many pages may be scanned again and again before the first interval; none before a scan was measured.
+    pub(super) fn tried_pages(&self, params: &Params) -> Option<u64> {
+        let may = Self::budget(params) * TRIED_PART;
+        Some(((may / self.scan_ns?) as u64 / TRIES).max(FEWEST))
+    }
+
+    /// The first interval is to begin: what was scanned until now is of its budget.
+    pub(super) fn measured(&mut self) {
+        self.before = self.scanned;
     }
 
     /// Whether another scan of so many pages stays within the interval's budget, of which hint faults have half.
@@ -112,23 +114,6 @@ impl Overhead {
         let part = if faults { 0.5 } else { 1.0 };
         let may = Self::budget(params) * part * 1.02;
         !params.overhead_control || self.scanned.0 as f64 + next <= may
-    }
-
-    fn longest(params: &Params) -> Nanos {
-        let scans = f64::from(params.num_scans) + 1.0;
-        Nanos((params.interval.0 as f64 * SCANNED_PART / scans) as u64).max(CLOSEST)
-    }
-
-    /// The spacing for the next interval, if this share of the memory was found accessed and that share of it fits
-    /// into the fastest tier.
-    pub(super) fn space(&mut self, params: &Params, accessed: f64, fits: f64, closest: Nanos) {
-        if params.scan_spacing != Spacing::Adaptive {
-            return;
-        }
-        let wanted = fits.clamp(0.01, 0.5);
-        let by = (wanted / accessed.max(1e-6)).clamp(SHRINKS, GROWS);
-        let spacing = Nanos((self.spacing.0 as f64 * by) as u64);
-        self.spacing = spacing.min(Self::longest(params)).max(closest);
     }
 
     /// `tau_m` and `tau_s` as they are: the second stays above the first (5.3).
@@ -145,6 +130,7 @@ impl Overhead {
         let share = self.spent.0 as f64 / took.0.max(1) as f64;
         self.worst = self.worst.max((share * 1e4) as u64);
         self.scanned = Nanos::ZERO;
+        self.before = Nanos::ZERO;
         self.spent = Nanos::ZERO;
         let scans = f64::from(params.num_scans);
         if params.overhead_control && regions > num_ps {

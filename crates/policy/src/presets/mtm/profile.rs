@@ -33,9 +33,11 @@ impl Sample {
     const NODE_SHIFT: u32 = 6;
     const NODE: u64 = 0b1_1111 << Self::NODE_SHIFT;
     const HUGE: u64 = 1 << 11;
+    /// No address of a process has it.
+    const LAST: u64 = 1 << 63;
 
     const fn addr(self) -> u64 {
-        self.0 & !(PAGE - 1)
+        self.0 & !((PAGE - 1) | Self::LAST)
     }
 
     const fn hits(self) -> u64 {
@@ -52,6 +54,11 @@ impl Sample {
         u16::try_from(node.checked_sub(1)?).ok().map(NodeId)
     }
 
+    /// Whether its last scan found it accessed.
+    const fn last(self) -> bool {
+        self.0 & Self::LAST != 0
+    }
+
     const fn huge(self) -> bool {
         self.0 & Self::HUGE != 0
     }
@@ -65,6 +72,11 @@ impl Sample {
     }
 
     fn scanned(&mut self, accessed: bool) {
+        self.0 = if accessed {
+            self.0 | Self::LAST
+        } else {
+            self.0 & !Self::LAST
+        };
         if self.scans() < Self::HITS {
             self.0 += Self::SCAN + u64::from(accessed);
         }
@@ -115,18 +127,16 @@ impl Captured {
 
 impl Profile {
     /// Chooses pages: at random, each of an even part of its region. On the nodes of counters a region has the captured
-    /// page among them; where none was captured it has none (5.5). At most so many.
+    /// page among them; where none was captured it has none (5.5).
     pub(super) fn choose(
         &mut self,
         regions: &mut Regions,
         random: &mut Random,
         (single, captured): (&[NodeId], &mut Captured),
-        most: usize,
     ) {
         self.pages.clear();
         self.last = (None, 0);
         captured.sort();
-        let mut left = most;
         for (pid, list) in regions.processes_mut() {
             let mut chosen = Vec::new();
             for region in list.iter() {
@@ -137,12 +147,23 @@ impl Profile {
                     page => random_pages(region, random, page, &mut chosen),
                 }
             }
-            chosen.truncate(left);
-            left -= chosen.len();
             if !chosen.is_empty() {
                 self.pages.insert(pid, chosen);
             }
         }
+    }
+
+    /// Keeps so many, evenly among all.
+    pub(super) fn thin(&mut self, most: u64) {
+        let (all, mut before) = (self.len().max(1), 0);
+        let keeps = |index: u64| (index + 1) * most / all > index * most / all;
+        for list in self.pages.values_mut() {
+            list.retain(|_| {
+                before += 1;
+                most >= all || keeps(before - 1)
+            });
+        }
+        self.pages.retain(|_, list| !list.is_empty());
     }
 
     /// How many there are.
@@ -170,11 +191,10 @@ impl Profile {
         Some((*pid, 0, page(*pid, *list.first()?)))
     }
 
-    /// A page was looked at. Whether it was asked for. The first look in an interval clears the bit, and what it finds is old.
-    pub(super) fn probed(&mut self, page: PageRef, node: NodeId, accessed: bool) -> bool {
-        let Some(list) = self.pages.get_mut(&page.pid) else {
-            return false;
-        };
+    /// A page was looked at. Whether the scan before found it accessed; nothing where it was not asked for. The first look in an
+    /// interval clears the bit, and what it finds is old.
+    pub(super) fn probed(&mut self, page: PageRef, node: NodeId, accessed: bool) -> Option<bool> {
+        let list = self.pages.get_mut(&page.pid)?;
         let end = page.addr.0 + page.size.bytes();
         let is_in = |sample: &Sample| (page.addr.0..end).contains(&sample.addr());
         let near = match self.last {
@@ -187,6 +207,7 @@ impl Profile {
             list.partition_point(|sample| sample.addr() < page.addr.0)
         };
         let mut at = first;
+        let before = list.get(at).is_some_and(|sample| sample.last());
         while let Some(sample) = list.get_mut(at).filter(|sample| sample.addr() < end) {
             if sample.node().is_some() {
                 sample.scanned(accessed);
@@ -195,7 +216,7 @@ impl Profile {
             at += 1;
         }
         self.last = (Some(page.pid), at.saturating_sub(1));
-        at > first
+        (at > first).then_some(before)
     }
 
     /// What the scans say of the regions: hotness is the mean over a region's samples, of `scans` each. Regions that

@@ -375,6 +375,17 @@ fn before_the_first_interval_it_is_found_how_far_apart_scans_are_to_be() {
         machine.intervals(2);
         let fast = machine.on_node(0, |chunk| chunk.heat > 50.0);
         assert!(fast >= 36, "{answers_after:?}: {fast} of 40");
+        // Whatever the spacing is, an interval is as long as it is said to be.
+        let unused = Chunk {
+            heat: 0.0,
+            ..cold(1, true)
+        };
+        let mut idle = Machine::new(Params::default(), &[64, 400], vec![unused; 400]);
+        idle.answers_after = answers_after;
+        idle.intervals(1);
+        let begun = idle.now;
+        idle.intervals(3);
+        assert_eq!(idle.now.since(begun), Nanos::from_secs(30));
     }
 }
 

@@ -151,8 +151,11 @@ impl Mtm {
         self.scan(now, 0);
     }
 
-    /// When the next scan is to come.
+    /// When the next scan is to come; behind the last one the interval's rest, at once.
     fn next_scan(&self, now: Nanos) -> Nanos {
+        if self.scans >= self.params.num_scans {
+            return now;
+        }
         let span = self.apart.span(self.scans + 1);
         now.max(self.round.asked + span)
     }

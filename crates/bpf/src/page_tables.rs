@@ -165,6 +165,15 @@ pub struct Walked {
     pub gone: bool,
 }
 
+impl Walked {
+    /// One more run of the program.
+    const fn add(&mut self, run: &Walk) {
+        self.root = run.pgd;
+        self.torn += run.torn;
+        self.gone = run.gone != 0;
+    }
+}
+
 /// A thread whose page tables are to be read.
 #[derive(Debug)]
 pub struct Bound {
@@ -274,9 +283,7 @@ impl PageTables {
         let mut next = range.start.0;
         while next < range.end.0 {
             let done = self.step(bound, next, range.end.0)?;
-            all.root = done.pgd;
-            all.torn += done.torn;
-            all.gone = done.gone != 0;
+            all.add(&done);
             if all.gone || done.next <= next {
                 break;
             }
@@ -303,16 +310,12 @@ impl PageTables {
             for (index, one) in some.iter().enumerate() {
                 self.chunks.set(index, RawChunk::asked(*one));
             }
-            let done = self.run(
-                bound,
-                Walk {
-                    named: some.len() as u64,
-                    ..self.question()
-                },
-            )?;
-            all.root = done.pgd;
-            all.torn += done.torn;
-            all.gone = done.gone != 0;
+            let ask = Walk {
+                named: some.len() as u64,
+                ..self.question()
+            };
+            let done = self.run(bound, ask)?;
+            all.add(&done);
             if all.gone {
                 break;
             }
@@ -327,15 +330,12 @@ impl PageTables {
 
     /// One run of the program. Nothing was seen where `gone` is set.
     fn step(&mut self, bound: &Bound, next: u64, end: u64) -> Result<Walk, PageTablesError> {
-        let question = self.question();
-        self.run(
-            bound,
-            Walk {
-                next,
-                end,
-                ..question
-            },
-        )
+        let ask = Walk {
+            next,
+            end,
+            ..self.question()
+        };
+        self.run(bound, ask)
     }
 
     fn question(&self) -> Walk {

@@ -12,7 +12,8 @@ fn a_killed_supervisor_leaves_the_program_alone_and_the_doctor_restores() {
     let out = guest(&format!(
         "echo 1 > /proc/sys/kernel/numa_balancing
          terrace run --policy nomad --mover move-pages -- {SMALL} --seconds 16s > /tmp/out & sup=$!
-         sleep 8; kill -KILL $(pgrep -x terrace)
+         until grep -q ready /tmp/out; do sleep 0.1; done
+         sleep 2; kill -KILL $(pgrep -x terrace)
          wait $sup
          echo \"balancing $(cat /proc/sys/kernel/numa_balancing)\"
          terrace doctor | grep '^changed'

@@ -68,9 +68,11 @@ fn several_runs_at_once_each_promote_and_the_last_puts_everything_back() {
            now | cmp - /tmp/before || exit 2
            for one in a b; do echo $1 $one $(grep -E '\"(promoted_pages|limits)\"' /tmp/$one); done
          done
+         rm /tmp/out-a
          (run nomad a 30s) & a=$!
          (run nomad b 14s) & b=$!
-         sleep 6; kill -KILL $a; wait $b || exit 3
+         until grep -qs ready /tmp/out-a; do sleep 0.1; done
+         sleep 3; kill -KILL $a; wait $b || exit 3
          now | cmp - /tmp/before || exit 4
          [ -e /run/terrace/settings ] && exit 5
          echo left $(grep promoted_pages /tmp/b)",
@@ -179,12 +181,15 @@ fn children_are_followed_unless_told_otherwise() {
 #[ignore = "boots the emulated machine"]
 fn attach_promotes_a_running_program_by_move_pages() {
     let out = slowed(&format!(
-        "{SMALL} --seconds 20s > /tmp/out & bench=$!
+        "{SMALL} --seconds 30s > /tmp/out & bench=$!
          until grep -q ready /tmp/out; do sleep 0.1; done
-         timeout 12 terrace attach --stats=/tmp/s $bench & attached=$!
-         sleep 9; terrace why $bench; wait $attached
+         terrace attach --stats=/tmp/s $bench & attached=$!
+         until terrace why $bench | tee /tmp/why | grep -q 'an access saves'; do
+           sleep 0.5; kill -0 $bench || exit 2
+         done
+         sleep 5; kill -TERM $attached; wait $attached
          wait $bench || exit 1
-         cat /tmp/s"
+         cat /tmp/why /tmp/s"
     ))
     .good();
     assert!(

@@ -5,7 +5,7 @@
 //! near(x)[k]  = sum over j != k of 2^-|k - j| x[j]
 //! prior[k][d] = (near(N)[k][d] + A [d = 0]) / (near(N)[k] + A)             d: by how many classes a page rose
 //! M[k][k + d] = (N[k][d] + A prior[k][d]) / (N[k] + A)
-//! rate'[k]    = rate[k] (near(seen)[k] + B / 2) / (near(rate exposure)[k] + B)
+//! rate'[k]    = (near(seen)[k] + B / 2) / (near(exposure)[k] + B / rate[k])
 //! r[k]        = (seen[k] + B) / (exposure[k] + B / rate'[k])               visits a second
 //! ```
 //!
@@ -149,13 +149,10 @@ impl Transitions {
 
     /// r: visits a second by class.
     pub(super) fn rates(&self) -> [f64; CLASSES] {
-        let near = near(|class| {
-            let expected = class_rate(class) * self.exposure[class];
-            [self.seen[class], expected]
-        });
+        let near = near(|class| [self.seen[class], self.exposure[class]]);
         std::array::from_fn(|class| {
-            let [seen, expected] = near[class];
-            let rate = class_rate(class) * (seen + RATE_PRIOR / 2.0) / (expected + RATE_PRIOR);
+            let [seen, exposure] = near[class];
+            let rate = (seen + RATE_PRIOR / 2.0) / (exposure + RATE_PRIOR / class_rate(class));
             (self.seen[class] + RATE_PRIOR) / (self.exposure[class] + RATE_PRIOR / rate)
         })
     }

@@ -47,16 +47,13 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// How long a page of that rate was there to be seen, s; 0 is a rate nobody knows.
-    fn exposure(self, rate: f64) -> f64 {
-        let width = self.until - self.since;
-        let visits = rate * width;
-        if !self.seen {
-            self.until
-        } else if visits < 1e-3 {
-            self.since + width / 2.0
+    /// How long a page was there to be seen, s: of one that was, half of the time between, whatever it is taken for. By
+    /// what it is taken for, those taken for hot would be hotter for it.
+    pub(super) fn exposure(self) -> f64 {
+        if self.seen {
+            (self.since + self.until) / 2.0
         } else {
-            self.since + 1.0 / rate - width / visits.exp_m1()
+            self.until
         }
     }
 
@@ -136,21 +133,15 @@ impl Beyond {
 fn next_rate(before: f64, one: Seen, passes: u32, beyond: impl Fn(f64) -> f64) -> f64 {
     if before <= 0.0 {
         let seen = if one.seen { 1.0 } else { LEAST };
-        return seen / one.exposure(0.0);
+        return seen / one.exposure();
     }
     let n = f64::from(passes.clamp(1, PASSES));
     let wait = (n * -before.ln() + one.mean_log(before, beyond) + EULER_GAMMA) / (n + 1.0);
     (-wait).exp()
 }
 
-/// What an observation does, by the level before.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Step {
-    /// The level after it.
-    pub(super) next: [Level; LEVELS],
-    /// The exposure, s.
-    pub(super) exposure: [f32; LEVELS],
-}
+/// What an observation does: the level after it, by the one before.
+pub(super) type Step = [Level; LEVELS];
 
 /// Steps that were worked out: as many as there are waits of an eighth of an octave, and a reading needs one or two.
 #[derive(Debug, Clone, Default)]
@@ -184,14 +175,9 @@ impl Steps {
                 };
                 let next =
                     |level| level_of(next_rate(rate_of(level), one, passes, |x| beyond.of(x)));
-                #[expect(clippy::cast_possible_truncation, reason = "to seven digits")]
-                let exposure = |level| one.exposure(rate_of(level)) as f32;
-                let all: [Level; LEVELS] =
-                    std::array::from_fn(|level| u8::try_from(level).unwrap_or(Level::MAX));
-                Box::new(Step {
-                    next: all.map(next),
-                    exposure: all.map(exposure),
-                })
+                Box::new(std::array::from_fn(|level| {
+                    next(u8::try_from(level).unwrap_or(Level::MAX))
+                }))
             })
     }
 }
@@ -239,10 +225,8 @@ mod tests {
                 let rate = rate_of(level);
                 let at = usize::from(level);
                 let next = level_of(next_rate(rate, one, passes, beyond));
-                let off = i32::from(step.next[at]) - i32::from(next);
+                let off = i32::from(step[at]) - i32::from(next);
                 assert!(off.abs() <= 1, "{level}: {off} eighths of an octave");
-                let exposure = f64::from(step.exposure[at]) / one.exposure(rate);
-                assert!((exposure - 1.0).abs() < 0.1, "{level}: {exposure}");
             }
         }
         for millis in 1..5_000 {
@@ -321,8 +305,6 @@ mod tests {
                     sum / all
                 };
                 let one = seen(since, until);
-                let exposure = one.exposure(rate) / mean(|t| t, (since, until));
-                assert!((exposure - 1.0).abs() < 1e-3, "{rate}: {exposure}");
                 let off = one.mean_log(rate, beyond) - mean(f64::ln, (since, until));
                 assert!(off.abs() < 1e-3, "{rate}, {since} to {until}: {off}");
                 let unseen = Seen {

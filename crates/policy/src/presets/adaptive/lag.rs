@@ -25,6 +25,7 @@ use super::classes::CLASSES;
 use super::classes::Level;
 use super::classes::class_of;
 use super::estimate::SETTLING;
+use super::estimate::Seen;
 use super::transitions::Matrix;
 
 /// L.
@@ -77,14 +78,14 @@ impl Lag {
 
     /// A page of a chunk with a copy was observed.
     #[inline]
-    pub(super) fn count(&mut self, then: &Then, page: usize, (seen, exposure): (bool, f64)) {
+    pub(super) fn count(&mut self, then: &Then, page: usize, one: Seen) {
         if then.levels[page] > 0 {
             let (side, class) = (
                 usize::from(then.fast.get(page)),
                 class_of(then.levels[page]),
             );
-            self.seen[side][class] += f64::from(u8::from(seen));
-            self.exposure[side][class] += exposure;
+            self.seen[side][class] += f64::from(u8::from(one.seen));
+            self.exposure[side][class] += one.exposure();
         }
     }
 
@@ -159,7 +160,13 @@ mod tests {
         then.levels[9] = 0;
         then.fast.set(8);
         for page in 7..10 {
-            lag.count(&then, page, (true, 0.5 * (page - 6) as f64));
+            let at = 0.5 * (page - 6) as f64;
+            let one = Seen {
+                seen: true,
+                since: at,
+                until: at,
+            };
+            lag.count(&then, page, one);
         }
         lag.turn(7, &mut chunk, SETTLING + LAG, 1);
         let rows = lag.matrix(&m);

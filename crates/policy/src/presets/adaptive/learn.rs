@@ -53,10 +53,7 @@ impl Adaptive {
         let mut observe = |pages: PageBits, step: &Step, one: Seen| {
             if let Some(then) = &chunk.then {
                 for page in pages.pages() {
-                    let exposure = step.exposure[usize::from(chunk.levels[page])];
-                    process
-                        .lag
-                        .count(then, page, (one.seen, f64::from(exposure)));
+                    process.lag.count(then, page, one);
                 }
             }
             for (is_fast, pages) in [(false, pages.without(&fast)), (true, pages.and(&fast))] {
@@ -65,10 +62,9 @@ impl Adaptive {
                 }
                 self.tally.step(&mut chunk.levels, &pages, step);
                 self.tally.drain(|from, pages| {
-                    let to = step.next[usize::from(from)];
-                    let exposure = f64::from(step.exposure[usize::from(from)]);
+                    let to = step[usize::from(from)];
                     let transitions = &mut process.transitions;
-                    transitions.count(pages, from, settled.then_some(to), (one.seen, exposure));
+                    transitions.count(pages, from, settled.then_some(to), one);
                     let side = (reading.huge, is_fast);
                     census.step(side, u64::from(pages) * base_pages, [from, to]);
                 });

@@ -32,6 +32,7 @@ mod pace;
 pub mod params;
 mod phase;
 mod process;
+mod rising;
 mod room;
 mod select;
 mod tally;

@@ -55,7 +55,7 @@ impl Process {
             until,
         };
         let step = steps.of(seen, PASSES);
-        let least = |class: usize| class_of(step.next[(2 * class).max(1)]);
+        let least = |class: usize| class_of(step[(2 * class).max(1)]);
         self.transitions
             .surprised_so_far(&self.m, least, ALARM_BITS)
     }
@@ -83,7 +83,7 @@ impl Process {
             until: self.pass_s,
         };
         let step = steps.of(unseen, PASSES);
-        let unseen = |class: usize| class_of(step.next[2 * class + 1]);
+        let unseen = |class: usize| class_of(step[2 * class + 1]);
         let weights = (keep, part);
         self.transitions.end_pass(&self.m, weights, alarm, unseen) || alarmed
     }

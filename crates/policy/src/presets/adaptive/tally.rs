@@ -51,7 +51,7 @@ impl Tally {
                 left &= left - 1;
                 let from = *level;
                 (low, high) = (low.min(from), high.max(from));
-                *level = step.next[usize::from(from)];
+                *level = step[usize::from(from)];
                 self.counts[usize::from(from)][place % PLACES] += 1;
                 place += 1;
             }
@@ -87,8 +87,7 @@ mod tests {
             step in prop::collection::vec(any::<u8>(), LEVELS),
         ) {
             let before: [Level; CHUNK_PAGES] = levels.try_into().unwrap();
-            let next: [Level; LEVELS] = step.try_into().unwrap();
-            let step = Step { next, exposure: [0.0; LEVELS] };
+            let step: Step = step.try_into().unwrap();
             let (pages, mut after) = (PageBits(words), before);
             let mut tally = Tally::default();
             tally.step(&mut after, &pages, &step);
@@ -96,7 +95,7 @@ mod tests {
             tally.drain(|level, n| counted[usize::from(level)] = n);
             for page in 0..CHUNK_PAGES {
                 let from = usize::from(before[page]);
-                let expected = if pages.get(page) { next[from] } else { before[page] };
+                let expected = if pages.get(page) { step[from] } else { before[page] };
                 prop_assert_eq!(after[page], expected);
                 counted[from] -= u32::from(pages.get(page));
             }

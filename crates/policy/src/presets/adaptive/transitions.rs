@@ -6,7 +6,7 @@
 //! prior[k][d] = (near(N)[k][d] + A [d = 0]) / (near(N)[k] + A)             d: by how many classes a page rose
 //! M[k][k + d] = (N[k][d] + A prior[k][d]) / (N[k] + A)
 //! rate'[k]    = (near(seen)[k] + B / 2) / (near(exposure)[k] + B / rate[k])
-//! r[k]        = (seen[k] + B) / (exposure[k] + B / rate'[k])               visits a second
+//! r[k]        = (seen[k] + B) / (exposure[k] + B / rate'[k])               visits a second, made to rise (`rising`)
 //! ```
 //!
 //! N, seen and exposure fade by a tenth a pass. A class of which little was counted is taken to do what those
@@ -21,6 +21,8 @@ use super::classes::CLASSES;
 use super::classes::Level;
 use super::classes::class_of;
 use super::classes::class_rate;
+use super::estimate::Seen;
+use super::rising::rising;
 
 const ROW_PRIOR: f64 = 4.0;
 const RATE_PRIOR: f64 = 4.0;
@@ -61,16 +63,10 @@ impl Transitions {
         }
     }
 
-    /// So many pages of level `from` were observed for so long, s, and have come to `to`, unless their estimate was
+    /// So many pages of level `from` were observed so and have come to `to`, unless their estimate was
     /// still settling: what looks like a change of the page is one of the estimate then.
     #[inline]
-    pub(super) fn count(
-        &mut self,
-        pages: u32,
-        from: Level,
-        to: Option<Level>,
-        (seen, exposure): (bool, f64),
-    ) {
+    pub(super) fn count(&mut self, pages: u32, from: Level, to: Option<Level>, one: Seen) {
         self.observed = true;
         if from == 0 {
             return;
@@ -79,10 +75,10 @@ impl Transitions {
         if let Some(to) = to {
             self.now[from][class_of(to)] += pages;
         }
-        if seen {
+        if one.seen {
             self.seen[from] += f64::from(pages);
         }
-        self.exposure[from] += f64::from(pages) * exposure;
+        self.exposure[from] += f64::from(pages) * one.exposure();
     }
 
     /// The pass is over, in which the process had that part of the time that it has in others; what was counted before
@@ -150,11 +146,12 @@ impl Transitions {
     /// r: visits a second by class.
     pub(super) fn rates(&self) -> [f64; CLASSES] {
         let near = near(|class| [self.seen[class], self.exposure[class]]);
-        std::array::from_fn(|class| {
+        rising(&std::array::from_fn(|class| {
             let [seen, exposure] = near[class];
             let rate = (seen + RATE_PRIOR / 2.0) / (exposure + RATE_PRIOR / class_rate(class));
-            (self.seen[class] + RATE_PRIOR) / (self.exposure[class] + RATE_PRIOR / rate)
-        })
+            let prior = RATE_PRIOR / rate;
+            [self.seen[class] + RATE_PRIOR, self.exposure[class] + prior]
+        }))
     }
 
     fn surprise(&self, m: &Matrix, unseen: impl Fn(usize) -> usize) -> Option<f64> {

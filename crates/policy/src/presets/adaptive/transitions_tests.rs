@@ -2,7 +2,13 @@
 use super::*;
 use proptest::prelude::*;
 
-const PASS: (bool, f64) = (true, 0.5);
+/// Seen, or not, after that many seconds.
+const fn at(seen: bool, seconds: f64) -> Seen {
+    let (since, until) = (if seen { seconds } else { 0.0 }, seconds);
+    Seen { seen, since, until }
+}
+
+const PASS: Seen = at(true, 0.5);
 
 #[test]
 fn before_anything_was_counted_pages_stay_and_rates_are_believed_by_half() {
@@ -35,7 +41,7 @@ fn pages_that_are_never_touched_are_no_surprise_while_their_estimate_falls() {
         let passes = (0..6_u8).map(|pass| {
             let level = 120 - 8 * pass - pass % 2 * 3;
             for _ in 0..500 {
-                one.count(1, level, Some(level - 8 - pass % 2 * 3), (false, 1.0));
+                one.count(1, level, Some(level - 8 - pass % 2 * 3), at(false, 1.0));
                 one.count(1, 200, Some(200), PASS);
             }
             one.end_pass(&one.matrix(), (0.9, 1.0), 0.5, unseen)
@@ -58,7 +64,7 @@ fn what_was_seen_so_far_can_be_a_surprise() {
     for _ in 0..3 {
         usual(&mut one);
         for _ in 0..500 {
-            one.count(1, 20, Some(20), (false, 1.0));
+            one.count(1, 20, Some(20), at(false, 1.0));
         }
         one.end_pass(&one.matrix(), (0.9, 1.0), 0.5, |class| class);
     }
@@ -96,14 +102,15 @@ fn slow(one: &Transitions) -> (Matrix, Vec<f64>) {
         }
         row.map(|count| count / (all(class) + ROW_PRIOR))
     });
-    let expected = |class: usize| class_rate(class) * one.exposure[class];
-    let rates = (0..CLASSES).map(|class| {
-        let believed = (near(class, &|other| one.seen[other]) + RATE_PRIOR / 2.0)
-            / (near(class, &expected) + RATE_PRIOR);
-        let prior = class_rate(class) * believed;
-        (one.seen[class] + RATE_PRIOR) / (one.exposure[class] + RATE_PRIOR / prior)
+    let counted = std::array::from_fn(|class| {
+        let prior = (near(class, &|other| one.seen[other]) + RATE_PRIOR / 2.0)
+            / (near(class, &|other| one.exposure[other]) + RATE_PRIOR / class_rate(class));
+        [
+            one.seen[class] + RATE_PRIOR,
+            one.exposure[class] + RATE_PRIOR / prior,
+        ]
     });
-    (rows.collect(), rates.collect())
+    (rows.collect(), rising(&counted).to_vec())
 }
 
 proptest! {
@@ -114,7 +121,7 @@ proptest! {
     ) {
         let mut one = Transitions::new();
         for (from, to, seen, exposure) in counted {
-            one.count(1, from, Some(to), (seen, exposure));
+            one.count(1, from, Some(to), at(seen, exposure));
         }
         one.end_pass(&one.matrix(), (0.9, 1.0), f64::INFINITY, |_| 0);
         let (m, r) = slow(&one);

@@ -105,7 +105,7 @@ pub static PRESET: Preset = Preset {
         dark: "#d5a6bd",
     },
     help: params::HELP,
-    dilated: |_| Vec::new(),
+    dilated: params::dilated,
     build: |settings, host| {
         let params = Params::read(settings)?;
         Ok(Box::new(Mtm::new(params, host)))

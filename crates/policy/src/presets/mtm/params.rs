@@ -118,6 +118,14 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ("inflight_pages", "Migrations under way at most."),
 ];
 
+/// N is a rate, as much lower as the machine is slower. The interval stays: `t_mi` is how long the profiler has, and its
+/// scans are no slower there than programs are.
+#[expect(clippy::cast_precision_loss, reason = "far below 2^53 bytes")]
+pub(super) fn dilated(by: f64) -> Vec<(&'static str, String)> {
+    let bytes = Params::default().promote_bytes as f64 / by;
+    vec![("promote_bytes", format!("{bytes:.0}"))]
+}
+
 impl Default for Params {
     fn default() -> Self {
         Self {

@@ -169,6 +169,21 @@ fn uniform_access_moves_next_to_nothing() {
     assert_eq!(surprises, 0);
 }
 
+/// Nor before transitions are counted, when a page is taken to stay what it is: but for the first plan, that knows a wait of each.
+#[test]
+fn uniform_access_moves_next_to_nothing_before_transitions_are_counted() {
+    for rate in [1.0, 3.0, 8.0, 30.0] {
+        let mut machine = Machine::new(PAGES, QUARTER);
+        let mut moves = [0; 6];
+        for after in &mut moves {
+            machine.pass(|_, dice, _| dice.exponential() / rate);
+            *after = machine.moves;
+        }
+        let more = moves[5] - moves[0];
+        assert!(more * 40 < PAGES as u64, "{rate} a second: {moves:?}");
+    }
+}
+
 #[test]
 #[expect(clippy::cast_precision_loss, reason = "small numbers")]
 fn a_scan_moves_next_to_nothing() {

@@ -9,6 +9,8 @@ pub(super) const CLASSES: usize = 128;
 /// A byte's values.
 pub(super) const LEVELS: usize = 256;
 const LOWEST_OCTAVE: f64 = -12.0;
+/// Levels of an octave.
+pub(super) const PER_OCTAVE: f64 = 8.0;
 
 /// A page's level; 0 is unknown.
 pub(super) type Level = u8;
@@ -18,17 +20,25 @@ pub(super) fn rate_of(level: Level) -> f64 {
     if level == 0 {
         return 0.0;
     }
-    (f64::from(level - 1) / 8.0 + LOWEST_OCTAVE).exp2()
+    (f64::from(level - 1) / PER_OCTAVE + LOWEST_OCTAVE).exp2()
 }
 
 /// The level of a rate.
+pub(super) fn level_of(rate: f64) -> Level {
+    nearest((rate.max(1e-30).log2() - LOWEST_OCTAVE) * PER_OCTAVE + 1.0)
+}
+
+/// The level that is so many above one that is known.
+pub(super) fn moved(level: Level, by: f64) -> Level {
+    nearest(f64::from(level) + by)
+}
+
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "bounded to a byte before"
 )]
-pub(super) fn level_of(rate: f64) -> Level {
-    let level = (rate.max(1e-30).log2() - LOWEST_OCTAVE) * 8.0 + 1.0;
+fn nearest(level: f64) -> Level {
     level.round().clamp(1.0, 255.0) as u8
 }
 

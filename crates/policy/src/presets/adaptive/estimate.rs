@@ -21,21 +21,12 @@
 //! ([`Seen::exposure`], by which the rates of classes are counted, too).
 //! Times are the process's own (`clock`).
 
-use std::collections::BTreeMap;
-
-use super::classes::LEVELS;
-use super::classes::Level;
-use super::classes::PER_OCTAVE;
-use super::classes::level_of;
-use super::classes::moved;
-use super::classes::rate_of;
-
 /// Passes before the last that an estimate is of, at most.
 pub(super) const PASSES: u32 = 5;
 /// Passes until an estimate is about what it would be of a page that was always there.
 pub(super) const SETTLING: u32 = 4;
 /// The mean of -ln of a wait whose mean is 1.
-const EULER_GAMMA: f64 = 0.577_215_664_901_532_9;
+pub(super) const EULER_GAMMA: f64 = 0.577_215_664_901_532_9;
 /// Sightings that are taken for seen where there were less, of pages that are never touched.
 const LEAST: f64 = 0.05;
 
@@ -60,7 +51,7 @@ impl Seen {
     }
 
     /// E[ln t] of a page of that rate, by what L is.
-    fn mean_log(self, rate: f64, beyond: impl Fn(f64) -> f64) -> f64 {
+    pub(super) fn mean_log(self, rate: f64, beyond: impl Fn(f64) -> f64) -> f64 {
         let until = beyond(rate * self.until);
         let visits = rate * (self.until - self.since);
         let mean = if !self.seen {
@@ -83,7 +74,7 @@ impl Seen {
 }
 
 /// L, by the series and the continued fraction of E1 (Abramowitz and Stegun, 5.1.11 and 5.1.22).
-fn beyond(x: f64) -> f64 {
+pub(super) fn beyond(x: f64) -> f64 {
     if x <= 0.0 {
         return -EULER_GAMMA;
     }
@@ -102,37 +93,8 @@ fn beyond(x: f64) -> f64 {
     x.ln() + scaled
 }
 
-/// L of all products of a rate and a wait: both are of levels, eight an octave, and so is what they make.
-#[derive(Debug, Clone)]
-struct Beyond(Box<[f64]>);
-
-impl Default for Beyond {
-    fn default() -> Self {
-        let at = |index: u32| ((f64::from(index) - Self::ONE) / PER_OCTAVE).exp2();
-        Self((0..=512).map(|index| beyond(at(index))).collect())
-    }
-}
-
-impl Beyond {
-    /// The place of L(1).
-    const ONE: f64 = 256.0;
-
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "bounded before"
-    )]
-    fn of(&self, x: f64) -> f64 {
-        if x <= 0.0 {
-            return -EULER_GAMMA;
-        }
-        let index = (x.log2() * PER_OCTAVE + Self::ONE).round();
-        self.0[index.clamp(0.0, 2.0 * Self::ONE) as usize]
-    }
-}
-
 /// The rate after an observation in the pass after so many; `before` is 0 where nothing is known.
-fn next_rate(before: f64, one: Seen, passes: u32, beyond: impl Fn(f64) -> f64) -> f64 {
+pub(super) fn next_rate(before: f64, one: Seen, passes: u32, beyond: impl Fn(f64) -> f64) -> f64 {
     if before <= 0.0 {
         let seen = if one.seen { 1.0 } else { LEAST };
         return seen / one.exposure();
@@ -140,96 +102,6 @@ fn next_rate(before: f64, one: Seen, passes: u32, beyond: impl Fn(f64) -> f64) -
     let n = f64::from(passes.clamp(1, PASSES));
     let wait = (n * -before.ln() + one.mean_log(before, beyond) + EULER_GAMMA) / (n + 1.0);
     (-wait).exp()
-}
-
-/// What an observation does: the level after it, by the one before.
-pub(super) type Step = [Level; LEVELS];
-
-/// Between which readings a page was seen, as levels: when it was seen at last, and how much sooner it was not yet, 0 where that
-/// is not known to be. None where it was not seen.
-type Between = Option<Level>;
-
-/// E[ln t] + ln rate of all rates, by how many levels above 1 / until they are, from [`Self::LOWEST`] on: where a wait is
-/// so many times as long as another, it says the same of a page visited so many times less.
-#[derive(Debug, Clone)]
-struct Means(Box<[f64]>);
-
-impl Means {
-    const LOWEST: i16 = -255;
-
-    fn new(between: Between, beyond: &Beyond) -> Self {
-        let one = Seen {
-            seen: between.is_some(),
-            since: between.map_or(0.0, |sooner| match sooner {
-                0 => 0.0,
-                sooner => (-f64::from(sooner) / PER_OCTAVE).exp2(),
-            }),
-            until: 1.0,
-        };
-        let mean = |above: i16| {
-            let rate = (f64::from(above) / PER_OCTAVE).exp2();
-            one.mean_log(rate, |x| beyond.of(x)) + rate.ln()
-        };
-        Self((Self::LOWEST..=-Self::LOWEST).map(mean).collect())
-    }
-
-    fn of(&self, level: Level, until: Level) -> f64 {
-        let above = i16::from(level) - i16::from(until);
-        self.0[usize::from((above - Self::LOWEST).unsigned_abs())]
-    }
-}
-
-/// Steps that were worked out: as many as there are waits of an eighth of an octave, and a reading needs one or two.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Steps {
-    beyond: Beyond,
-    means: BTreeMap<Between, Means>,
-    known: BTreeMap<(bool, u32, [Level; 2]), Box<Step>>,
-}
-
-impl Steps {
-    const MOST: usize = 512;
-
-    /// For observations about like this one, of pages that are there for so many passes.
-    pub(super) fn of(&mut self, one: Seen, passes: u32) -> &Step {
-        let level = |seconds: f64| level_of(1.0 / seconds.max(1e-9));
-        let [since, until] = [level(one.since), level(one.until)];
-        let passes = passes.clamp(1, PASSES);
-        if self.known.len() >= Self::MOST {
-            self.known.clear();
-        }
-        let (beyond, means) = (&self.beyond, &mut self.means);
-        let key = (one.seen, passes, [since, until]);
-        self.known.entry(key).or_insert_with(|| {
-            // The shortest wait there is stands for none.
-            let none = since == Level::MAX;
-            let sooner = if none {
-                0
-            } else {
-                since.saturating_sub(until).max(1)
-            };
-            let between = one.seen.then_some(sooner);
-            let means = means
-                .entry(between)
-                .or_insert_with(|| Means::new(between, beyond));
-            let by = PER_OCTAVE / std::f64::consts::LN_2 / f64::from(passes + 1);
-            let at = |level| 1.0 / rate_of(level);
-            let (since, until_s) = (if none { 0.0 } else { at(since) }, at(until));
-            let first = Seen {
-                since,
-                until: until_s,
-                ..one
-            };
-            let first = level_of(next_rate(0.0, first, passes, |x| beyond.of(x)));
-            let next = |before| match before {
-                0 => first,
-                before => moved(before, -by * (means.of(before, until) + EULER_GAMMA)),
-            };
-            Box::new(std::array::from_fn(|level| {
-                next(u8::try_from(level).unwrap_or(Level::MAX))
-            }))
-        })
-    }
 }
 
 #[cfg(test)]
@@ -264,27 +136,6 @@ mod tests {
     const READINGS: [f64; 11] = [
         0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0,
     ];
-
-    #[test]
-    fn the_table_is_the_equation() {
-        let one = seen(0.25, 0.5);
-        let mut steps = Steps::default();
-        for passes in 1..8 {
-            let step = *steps.of(one, passes);
-            for level in 0..=u8::MAX {
-                let rate = rate_of(level);
-                let at = usize::from(level);
-                let next = level_of(next_rate(rate, one, passes, beyond));
-                let off = i32::from(step[at]) - i32::from(next);
-                assert!(off.abs() <= 1, "{level}: {off} eighths of an octave");
-            }
-        }
-        for millis in 1..5_000 {
-            let until = f64::from(millis) / 1e3;
-            let _ = steps.of(Seen { until, ..one }, LONG);
-        }
-        assert!(steps.known.len() < 120, "{}", steps.known.len());
-    }
 
     /// Of a page visited by Poisson's law: right in the mean, and no noisier than said above.
     #[test]

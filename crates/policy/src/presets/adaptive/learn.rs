@@ -9,7 +9,7 @@ use super::Adaptive;
 use super::chunks::Key;
 use super::estimate::SETTLING;
 use super::estimate::Seen;
-use super::estimate::Step;
+use super::steps::Step;
 
 impl Adaptive {
     /// Takes the pages' new levels in; gives those that were seen now and are not in fast memory.

@@ -35,6 +35,7 @@ mod process;
 mod rising;
 mod room;
 mod select;
+mod steps;
 mod tally;
 mod transitions;
 mod value;
@@ -64,7 +65,6 @@ use chunks::Chunks;
 use chunks::Key;
 use classes::CLASSES;
 use costs::Costs;
-use estimate::Steps;
 use figures::Figures;
 use lag::Lag;
 use latencies::Latencies;
@@ -72,6 +72,7 @@ use moves::Moves;
 use pace::Pace;
 pub use params::Params;
 use process::Process;
+use steps::Steps;
 use tally::Tally;
 
 /// A plan is made so long after the end of a pass, in case those of other processes end, too.

@@ -10,9 +10,9 @@ use super::Adaptive;
 use super::classes::class_of;
 use super::estimate::PASSES;
 use super::estimate::Seen;
-use super::estimate::Steps;
 use super::pace::ALARM_AGAIN;
 use super::process::Process;
+use super::steps::Steps;
 
 /// Bits a page by which a pass must be worse predicted than usual to be a new phase: a page's class is
 /// then half an octave further off than usual.

@@ -9,7 +9,7 @@ use terrace_core::PageBits;
 
 use super::classes::LEVELS;
 use super::classes::Level;
-use super::estimate::Step;
+use super::steps::Step;
 
 /// Pages of one level in a row are counted in turns in so many places: an addition need not wait for
 /// the one before it.

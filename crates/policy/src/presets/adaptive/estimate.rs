@@ -50,8 +50,8 @@ impl Seen {
         }
     }
 
-    /// E[ln t] of a page of that rate, by what L is.
-    pub(super) fn mean_log(self, rate: f64, beyond: impl Fn(f64) -> f64) -> f64 {
+    /// E[ln t] of a page of that rate.
+    pub(super) fn mean_log(self, rate: f64) -> f64 {
         let until = beyond(rate * self.until);
         let visits = rate * (self.until - self.since);
         let mean = if !self.seen {
@@ -74,7 +74,7 @@ impl Seen {
 }
 
 /// L, by the series and the continued fraction of E1 (Abramowitz and Stegun, 5.1.11 and 5.1.22).
-pub(super) fn beyond(x: f64) -> f64 {
+fn beyond(x: f64) -> f64 {
     if x <= 0.0 {
         return -EULER_GAMMA;
     }
@@ -94,13 +94,13 @@ pub(super) fn beyond(x: f64) -> f64 {
 }
 
 /// The rate after an observation in the pass after so many; `before` is 0 where nothing is known.
-pub(super) fn next_rate(before: f64, one: Seen, passes: u32, beyond: impl Fn(f64) -> f64) -> f64 {
+pub(super) fn next_rate(before: f64, one: Seen, passes: u32) -> f64 {
     if before <= 0.0 {
         let seen = if one.seen { 1.0 } else { LEAST };
         return seen / one.exposure();
     }
     let n = f64::from(passes.clamp(1, PASSES));
-    let wait = (n * -before.ln() + one.mean_log(before, beyond) + EULER_GAMMA) / (n + 1.0);
+    let wait = (n * -before.ln() + one.mean_log(before) + EULER_GAMMA) / (n + 1.0);
     (-wait).exp()
 }
 
@@ -151,7 +151,7 @@ mod tests {
         for rate in [0.3_f64, 1.0, 20.0, 300.0] {
             let (mut kept, mut sum, mut squares, all) = (rate, 0.0, 0.0, 20_000);
             for _ in 0..all {
-                kept = next_rate(kept, observed(wait(rate), &READINGS), LONG, beyond);
+                kept = next_rate(kept, observed(wait(rate), &READINGS), LONG);
                 let off = (kept / rate).ln();
                 (sum, squares) = (sum + off, squares + off * off);
             }
@@ -171,7 +171,7 @@ mod tests {
             let usual = observed((-EULER_GAMMA).exp() / to, &READINGS);
             (0..40)
                 .take_while(|_| {
-                    kept = next_rate(kept, usual, LONG, beyond);
+                    kept = next_rate(kept, usual, LONG);
                     far(kept)
                 })
                 .count()
@@ -184,9 +184,7 @@ mod tests {
     #[test]
     fn of_few_passes_each_counts_as_much() {
         let one = seen(0.0019, 0.002);
-        let gain = |passes| {
-            next_rate(1.0, one, passes, beyond).ln() / next_rate(1.0, one, LONG, beyond).ln()
-        };
+        let gain = |passes| next_rate(1.0, one, passes).ln() / next_rate(1.0, one, LONG).ln();
         assert!((gain(1) - 3.0).abs() < 1e-9, "half for a sixth");
         assert!((gain(2) - 2.0).abs() < 1e-9, "a third");
     }
@@ -206,15 +204,14 @@ mod tests {
                     sum / all
                 };
                 let one = seen(since, until);
-                let off = one.mean_log(rate, beyond) - mean(f64::ln, (since, until));
+                let off = one.mean_log(rate) - mean(f64::ln, (since, until));
                 assert!(off.abs() < 1e-3, "{rate}, {since} to {until}: {off}");
                 let unseen = Seen {
                     seen: false,
                     since: 0.0,
                     until,
                 };
-                let off =
-                    unseen.mean_log(rate, beyond) - mean(f64::ln, (until, until + 20.0 / rate));
+                let off = unseen.mean_log(rate) - mean(f64::ln, (until, until + 20.0 / rate));
                 assert!(off.abs() < 1e-3, "{rate}, not until {until}: {off}");
             }
         }
@@ -225,10 +222,10 @@ mod tests {
         for before in [0.0, 0.1, 3.0, 900.0] {
             let rates = READINGS.map(|until| {
                 let one = observed(until * 0.99, &READINGS);
-                next_rate(before, one, LONG, beyond)
+                next_rate(before, one, LONG)
             });
             assert!(rates.is_sorted_by(|a, b| a >= b), "{rates:?}");
-            let unseen = next_rate(before, observed(2.0, &READINGS), LONG, beyond);
+            let unseen = next_rate(before, observed(2.0, &READINGS), LONG);
             assert!(unseen < rates[READINGS.len() - 1]);
         }
     }
@@ -236,7 +233,7 @@ mod tests {
     /// A reading after a long wait tells nothing of a page that would be seen in it anyway.
     #[test]
     fn what_cannot_be_told_apart_does_not_change() {
-        let rate = next_rate(500.0, seen(0.0, 1.0), LONG, beyond);
+        let rate = next_rate(500.0, seen(0.0, 1.0), LONG);
         assert!((rate / 500.0 - 1.0).abs() < 0.05, "{rate}");
     }
 }

@@ -13,37 +13,7 @@ use super::classes::rate_of;
 use super::estimate::EULER_GAMMA;
 use super::estimate::PASSES;
 use super::estimate::Seen;
-use super::estimate::beyond;
 use super::estimate::next_rate;
-
-/// L of all products of a rate and a wait: both are of levels, eight an octave, and so is what they make.
-#[derive(Debug, Clone)]
-struct Beyond(Box<[f64]>);
-
-impl Default for Beyond {
-    fn default() -> Self {
-        let at = |index: u32| ((f64::from(index) - Self::ONE) / PER_OCTAVE).exp2();
-        Self((0..=512).map(|index| beyond(at(index))).collect())
-    }
-}
-
-impl Beyond {
-    /// The place of L(1).
-    const ONE: f64 = 256.0;
-
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "bounded before"
-    )]
-    fn of(&self, x: f64) -> f64 {
-        if x <= 0.0 {
-            return -EULER_GAMMA;
-        }
-        let index = (x.log2() * PER_OCTAVE + Self::ONE).round();
-        self.0[index.clamp(0.0, 2.0 * Self::ONE) as usize]
-    }
-}
 
 /// What an observation does: the level after it, by the one before.
 pub(super) type Step = [Level; LEVELS];
@@ -60,7 +30,7 @@ struct Means(Box<[f64]>);
 impl Means {
     const LOWEST: i16 = -255;
 
-    fn new(between: Between, beyond: &Beyond) -> Self {
+    fn new(between: Between) -> Self {
         let one = Seen {
             seen: between.is_some(),
             since: between.map_or(0.0, |sooner| match sooner {
@@ -71,7 +41,7 @@ impl Means {
         };
         let mean = |above: i16| {
             let rate = (f64::from(above) / PER_OCTAVE).exp2();
-            one.mean_log(rate, |x| beyond.of(x)) + rate.ln()
+            one.mean_log(rate) + rate.ln()
         };
         Self((Self::LOWEST..=-Self::LOWEST).map(mean).collect())
     }
@@ -85,7 +55,6 @@ impl Means {
 /// Steps that were worked out: as many as there are waits of an eighth of an octave, and a reading needs one or two.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Steps {
-    beyond: Beyond,
     means: BTreeMap<Between, Means>,
     known: BTreeMap<(bool, u32, [Level; 2]), Box<Step>>,
 }
@@ -101,7 +70,7 @@ impl Steps {
         if self.known.len() >= Self::MOST {
             self.known.clear();
         }
-        let (beyond, means) = (&self.beyond, &mut self.means);
+        let means = &mut self.means;
         let key = (one.seen, passes, [since, until]);
         self.known.entry(key).or_insert_with(|| {
             // The shortest wait there is stands for none.
@@ -112,9 +81,7 @@ impl Steps {
                 since.saturating_sub(until).max(1)
             };
             let between = one.seen.then_some(sooner);
-            let means = means
-                .entry(between)
-                .or_insert_with(|| Means::new(between, beyond));
+            let means = means.entry(between).or_insert_with(|| Means::new(between));
             let by = PER_OCTAVE / std::f64::consts::LN_2 / f64::from(passes + 1);
             let at = |level| 1.0 / rate_of(level);
             let (since, until_s) = (if none { 0.0 } else { at(since) }, at(until));
@@ -123,7 +90,7 @@ impl Steps {
                 until: until_s,
                 ..one
             };
-            let first = level_of(next_rate(0.0, first, passes, |x| beyond.of(x)));
+            let first = level_of(next_rate(0.0, first, passes));
             let next = |before| match before {
                 0 => first,
                 before => moved(before, -by * (means.of(before, until) + EULER_GAMMA)),
@@ -152,7 +119,7 @@ mod tests {
             for level in 0..=u8::MAX {
                 let rate = rate_of(level);
                 let at = usize::from(level);
-                let next = level_of(next_rate(rate, one, passes, beyond));
+                let next = level_of(next_rate(rate, one, passes));
                 let off = i32::from(step[at]) - i32::from(next);
                 assert!(off.abs() <= 1, "{level}: {off} eighths of an octave");
             }

@@ -122,14 +122,12 @@ const LAB_MEMORY: f64 = 256.0;
 /// more as the machine is slower. A rate is as much lower as that alone, so that as much is promoted in a pass. The
 /// threshold, which tunes itself, stays: with a process or two in place of fifty a page is accessed some times a
 /// second there as in the paper (5.1.1: 1.14).
-#[expect(clippy::cast_precision_loss, reason = "a rate far below 2^53")]
 pub(super) fn dilated(by: f64) -> Vec<(&'static str, String)> {
     let d = Params::default();
-    let rate = d.rate_limit as f64 / by;
     let period = settings::dilated(d.scan_period, by / LAB_MEMORY);
     vec![
         ("scan_period", period),
-        ("rate_limit", format!("{rate:.0}")),
+        ("rate_limit", settings::slowed(d.rate_limit, by)),
     ]
 }
 

@@ -149,13 +149,14 @@ const fn concat<const A: usize, const B: usize, const ALL: usize>(
 }
 
 /// A tick and the bytes a second are the machine's; what counts accesses, pages or shares is not.
-#[expect(clippy::cast_precision_loss, reason = "a rate far below 2^53")]
 pub(super) fn dilated(by: f64) -> Vec<(&'static str, String)> {
     let d = Params::default();
-    let rate = d.max_migration_rate as f64 / by;
     vec![
         ("policy_interval", settings::dilated(d.policy_interval, by)),
-        ("max_migration_rate", format!("{rate:.0}")),
+        (
+            "max_migration_rate",
+            settings::slowed(d.max_migration_rate, by),
+        ),
     ]
 }
 

@@ -4,6 +4,7 @@
 use terrace_core::Nanos;
 
 use crate::FirstPlacement;
+use crate::settings;
 use crate::settings::SettingError;
 use crate::settings::Settings;
 
@@ -120,10 +121,9 @@ pub(super) const HELP: &[(&str, &str)] = &[
 
 /// N is a rate, as much lower as the machine is slower. The interval stays: `t_mi` is how long the profiler has, and its
 /// scans are no slower there than programs are.
-#[expect(clippy::cast_precision_loss, reason = "far below 2^53 bytes")]
 pub(super) fn dilated(by: f64) -> Vec<(&'static str, String)> {
-    let bytes = Params::default().promote_bytes as f64 / by;
-    vec![("promote_bytes", format!("{bytes:.0}"))]
+    let bytes = Params::default().promote_bytes;
+    vec![("promote_bytes", settings::slowed(bytes, by))]
 }
 
 impl Default for Params {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Crashes and missing permissions: the program goes on, and the user is told.
 
+use crate::READY;
 use crate::SMALL;
 use crate::machine::guest;
 use crate::machine::guest_with;
@@ -12,7 +13,7 @@ fn a_killed_supervisor_leaves_the_program_alone_and_the_doctor_restores() {
     let out = guest(&format!(
         "echo 1 > /proc/sys/kernel/numa_balancing
          terrace run --policy nomad --mover move-pages -- {SMALL} --seconds 16s > /tmp/out & sup=$!
-         until grep -q ready /tmp/out; do sleep 0.1; done
+         {READY}
          sleep 2; kill -KILL $(pgrep -x terrace)
          wait $sup
          echo \"balancing $(cat /proc/sys/kernel/numa_balancing)\"

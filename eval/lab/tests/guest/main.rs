@@ -18,10 +18,9 @@ mod stress;
 /// A small program whose memory starts on the slow node.
 const SMALL: &str = "terrace-bench nomad-small-read --fast-free 60M --place slow";
 
-/// Lets a paused run in the background, `$sup`, act once its program has its pages where they start and says so in
-/// `/tmp/out`: who acts before that moves some while others are placed.
-const RESUME: &str =
-    "until grep -qs ready /tmp/out; do sleep 0.1; kill -0 $sup || exit 9; done; terrace resume";
+/// Waits until the program of a run in the background, `$sup`, has its pages where they start and says so in `/tmp/out`. Who
+/// lets a paused run act before that moves some while others are placed.
+const READY: &str = "until grep -qs ready /tmp/out; do sleep 0.1; kill -0 $sup || exit 9; done";
 
 /// The number behind `"name":` in JSON that is known to hold it once.
 fn number(json: &str, name: &str) -> u64 {

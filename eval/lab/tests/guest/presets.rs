@@ -5,7 +5,7 @@ use terrace_policy::PRESETS;
 use terrace_policy::Preset;
 use terrace_policy::UNMANAGED;
 
-use crate::RESUME;
+use crate::READY;
 use crate::SMALL;
 use crate::machine::slowed;
 use crate::number;
@@ -35,7 +35,7 @@ fn run(preset: &Preset) -> String {
         "for seconds in 20 80; do
            rm -f /tmp/out
            terrace run --paused --policy {name} {params} --stats=/tmp/s -- {SMALL} --seconds ${{seconds}}s > /tmp/out & sup=$!
-           {RESUME} > /dev/null; wait $sup || exit 1
+           {READY}; terrace resume > /dev/null; wait $sup || exit 1
            tail -1 /tmp/out | grep -q '\"wrong\":\\[\\]' || exit 2
            now | cmp - /tmp/before || exit 3
            python3 -c 'import json; exit(json.load(open(\"/tmp/s\"))[\"stats\"][\"promoted_bytes\"] <= {ENOUGH})' && break

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `terrace run` and `attach`: what is promoted, and that everything is put back.
 
-use crate::RESUME;
+use crate::READY;
 use crate::SMALL;
 use crate::behind;
 use crate::machine::guest;
@@ -15,7 +15,7 @@ fn a_run_promotes_and_puts_everything_back() {
         "echo 1 > /proc/sys/kernel/numa_balancing
          cat /sys/kernel/debug/sched/numa_balancing/* > /tmp/before
          terrace run --policy nomad --stats=/tmp/s -- {SMALL} --seconds 16s > /tmp/out & sup=$!
-         until grep -q ready /tmp/out; do sleep 0.2; done
+         {READY}
          sleep 11; terrace pause; sleep 1.5; terrace status --json > /tmp/paused; wait $sup || exit 1
          cat /sys/kernel/debug/sched/numa_balancing/* | cmp - /tmp/before || exit 2
          [ $(cat /proc/sys/kernel/numa_balancing) = 1 ] || exit 3
@@ -112,7 +112,7 @@ fn programs_in_the_background_are_managed() {
         "cat > /tmp/server.py <<'END'\n{FORKED_SERVER}END
          rm -f /tmp/out
          terrace run --paused --stats=/tmp/a -- sh -c 'setsid {SMALL} --seconds 14s > /tmp/out & exit 7' & sup=$!
-         {RESUME} > /dev/null; wait $sup
+         {READY}; terrace resume > /dev/null; wait $sup
          [ $? = 7 ] || exit 1
          tail -1 /tmp/out | grep -q '\"wrong\":\\[\\]' || exit 2
          terrace run --policy nomad --stats=/tmp/b -- /usr/bin/python3 /tmp/server.py
@@ -138,7 +138,7 @@ fn page_cache_on_the_fast_node_is_room() {
         "cat {} > /dev/null; cat /sys/devices/system/node/node0/meminfo
          echo 1 > /sys/kernel/mm/numa/demotion_enabled
          terrace run --paused --stats=/tmp/s -- {SMALL} --seconds 12s > /tmp/out & sup=$!
-         {RESUME}; wait $sup || exit 1
+         {READY}; terrace resume; wait $sup || exit 1
          cat /proc/vmstat /tmp/s",
         file.path().display()
     ))
@@ -160,7 +160,7 @@ fn children_are_followed_unless_told_otherwise() {
     let run = |option: &str| {
         format!(
             "terrace run {option} --paused --stats=/tmp/s -- sh -c '{SMALL} --seconds 12s; true' > /tmp/out & sup=$!
-             {RESUME}; wait $sup; cat /tmp/s;"
+             {READY}; terrace resume; wait $sup; cat /tmp/s;"
         )
     };
     let out = slowed(&format!(

@@ -9,6 +9,7 @@
 //! a fault belongs to is not decided here but in terrace-track.
 
 pub mod coverage;
+mod direct_map;
 pub mod driver;
 pub mod error;
 mod mapped;

@@ -6,9 +6,9 @@
 //! process. It needs CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN, Linux 6.1 (iterators of one task, `bpf_loop`), and x86-64: the
 //! bits are the processor's.
 //!
-//! Tables are read where the kernel maps all memory. Where that is the kernel says
-//! (`page_offset_base`, with `CONFIG_KALLSYMS_ALL`), else it is found: GiB by GiB below this process's own top
-//! table, until a page of ours is seen in the frame that `/proc/self/pagemap` gives.
+//! Tables are read where the kernel maps all memory. Where that is the kernel says (`direct_map.rs`), else it is
+//! found: GiB by GiB below this process's own top table, until a page of ours is seen in the frame that
+//! `/proc/self/pagemap` gives.
 
 use std::fs::File;
 use std::io::Read;
@@ -28,6 +28,7 @@ use terrace_core::PageBits;
 use terrace_core::Pid;
 use terrace_core::Range;
 
+use crate::direct_map;
 use crate::error::PageTablesError;
 use crate::error::failed_tables as failed;
 use crate::mapped::Mapped;
@@ -74,9 +75,8 @@ struct Walk {
     chunks: u64,
     torn: u64,
     gone: u64,
-    used_base: u64,
 }
-const _: () = assert!(size_of::<Walk>() == 27 * 8);
+const _: () = assert!(size_of::<Walk>() == 26 * 8);
 
 /// 2 MiB of a process's addresses that have memory (`struct accessed_chunk`).
 #[repr(C)]
@@ -364,9 +364,8 @@ impl PageTables {
     fn find_base(&mut self) -> Result<(), PageTablesError> {
         let own = OwnPage::new()?;
         let bound = self.bind(Pid(own.thread))?;
-        let said = self.step(&bound, own.start, own.start + CHUNK_BYTES)?;
-        if said.used_base != 0 {
-            self.base = said.used_base;
+        if let Some(said) = direct_map::said() {
+            self.base = said;
             return if self.sees(&bound, &own)? {
                 Ok(())
             } else {
@@ -374,7 +373,7 @@ impl PageTables {
             };
         }
         self.searched = true;
-        let top = said.pgd & !(GIB - 1);
+        let top = self.step(&bound, own.start, own.start + CHUNK_BYTES)?.pgd & !(GIB - 1);
         for step in 0..BASE_TRIES {
             self.base = top.wrapping_sub(step * GIB);
             if self.sees(&bound, &own)? {

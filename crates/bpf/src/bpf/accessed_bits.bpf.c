@@ -30,9 +30,6 @@ struct bpf_iter__task {
 	struct task_struct *task;
 } RELOCATED;
 
-/* Where it may be seen (CONFIG_KALLSYMS_ALL); else user space searches. */
-extern const void page_offset_base __ksym __weak;
-
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -285,9 +282,6 @@ int walk(struct bpf_iter__task *ctx)
 	p.pgd = (__u64)BPF_CORE_READ(mm, pgd);
 	p.w->pgd = p.pgd;
 	p.base = p.w->base;
-	if (!p.base && &page_offset_base)
-		bpf_probe_read_kernel(&p.base, sizeof(p.base), &page_offset_base);
-	p.w->used_base = p.base;
 	if (!p.base)
 		return 0;
 	p.va = p.w->next;

@@ -22,7 +22,7 @@ struct frame_range {
 struct accessed_walk {
 	__u64 next;		/* in and out: where to go on */
 	__u64 end;		/* in: where to stop */
-	__u64 base;		/* in: where the kernel maps physical address 0; 0: symbol */
+	__u64 base;		/* in: where the kernel maps physical address 0; 0: only pgd is told */
 	__u64 levels5;		/* in: five levels of tables */
 	__u64 named;		/* in: so many of `chunks` are asked for by name, not `next` to `end` */
 	__u64 ranges;		/* in: how many of `range` */
@@ -31,7 +31,6 @@ struct accessed_walk {
 	__u64 chunks;		/* out: how many of the map `chunks` are filled */
 	__u64 torn;		/* out: tables that changed under the reader */
 	__u64 gone;		/* out: the process has no memory (any more) */
-	__u64 used_base;	/* out: the base that was used */
 };
 
 struct accessed_chunk {

@@ -1,2 +1,2 @@
-BUILT_gcc="cc1 40"
+BUILT_gcc="cc1 34"
 gcc() { "$@" sh -c "gcc -O2 -S -o - $inputs/big.c | sha256sum"; }

@@ -22,11 +22,11 @@ postgresql_start() { # data directory, prefix
 }
 postgresql_stop() { kill -INT "$(pgrep -x postgres -o)"; wait "$postgres" || true; }
 
-# Keeps some 15 MiB in its own memory and looks at all of it until the time is up: how many are wrong.
+# Keeps some 7 MiB in its own memory and looks at all of it until the time is up: how many are wrong.
 churn='create function pg_temp.churn(seconds int) returns bigint language plpgsql as $$
 declare kept text[]; wrong bigint; ends timestamptz := clock_timestamp() + seconds * interval $i$1 s$i$;
 begin
-  select array_agg(repeat(md5(n::text), 8) order by n) into kept from generate_series(1, 60000) n;
+  select array_agg(repeat(md5(n::text), 8) order by n) into kept from generate_series(1, 25000) n;
   loop
     select count(*) into wrong from unnest(kept) with ordinality u(m, n) where m <> repeat(md5(n::text), 8);
     exit when wrong > 0 or clock_timestamp() > ends;
@@ -38,7 +38,7 @@ postgresql() { # what is in the tables after some transactions, and what a backe
   local data=$work/pgdata psql=(nobody "$pg/psql" -h "$work/pgdata" -U terrace -AtX postgres)
   rm -rf "$data" && cp -a "$inputs/pgdata" "$data"
   postgresql_start "$data" "$@"
-  nobody "$pg/pgbench" -h "$data" -U terrace -n -c 1 -t 100 --random-seed=7 postgres > /dev/null 2>&1
+  nobody "$pg/pgbench" -h "$data" -U terrace -n -c 1 -t 40 --random-seed=7 postgres > /dev/null 2>&1
   (sleep $((turn / 2)); touch "$built") &
   "${psql[@]}" -c "select md5(string_agg(aid || ':' || abalance, ',' order by aid)) from pgbench_accounts" \
     -c "select sum(delta), count(*) from pgbench_history" \

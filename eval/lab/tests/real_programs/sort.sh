@@ -1,2 +1,2 @@
-BUILT_sort="sort 100"
-sort() { "$@" sh -c "sort -S 150M --parallel=2 $inputs/lines.txt | sha256sum"; }
+BUILT_sort="sort 50"
+sort() { "$@" sh -c "sort -S 80M --parallel=2 $inputs/lines.txt | sha256sum"; }

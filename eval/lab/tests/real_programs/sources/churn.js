@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Keeps some 30 MiB of objects and strings, makes garbage, and looks at all that it keeps until its time is up.
-const count = 40000;
+// Keeps some 20 MiB of objects and strings, makes garbage, and looks at all that it keeps until its time is up.
+const count = 24000;
 const made = (n) => ({ number: n, text: `text ${n}`.repeat(8), list: Array.from({ length: 24 }, (_, at) => n * 31 + at) });
 const kept = new Map();
 for (let n = 0; n < count; n++) kept.set(n, made(n));

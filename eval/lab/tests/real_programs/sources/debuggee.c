@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Sums 64 MiB of words until its time is up and a debugger has changed two of them, then says what it found.
+// Sums 32 MiB of words until its time is up and a debugger has changed two of them, then says what it found.
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
-#define COUNT (8l << 20)
+#define COUNT (4l << 20)
 volatile unsigned long *words;
 volatile long turns;
 __attribute__((noinline)) void turned(void) { turns++; }
@@ -20,7 +20,7 @@ int main(int argc, char **argv) {
     wrong = changed = 0;
     for (long n = 0; n < COUNT; n++) {
       if (words[n] == (unsigned long)n * 3) continue;
-      int ours = (n == 77 && words[n] == 5) || (n == 6000000 && words[n] == 6);
+      int ours = (n == 77 && words[n] == 5) || (n == 3000000 && words[n] == 6);
       if (ours) changed++; else wrong++;
     }
     turned();

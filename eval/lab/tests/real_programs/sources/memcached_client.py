@@ -5,7 +5,7 @@ import socket
 import sys
 import time
 
-COUNT = 30_000
+COUNT = 15_000
 
 
 def value(n: int, turn: int) -> bytes:

@@ -46,6 +46,8 @@ pub enum Event {
         node: NodeId,
         /// Whether the access was a store.
         write: bool,
+        /// How many of its kind it stands for.
+        accesses: u64,
     },
     /// An anonymous mapping appeared or grew (HeMem 3.3).
     Mapped {

@@ -90,7 +90,15 @@ fn agree(script: &[Step], verdicts: &[u8], params: &Params) -> Result<(), TestCa
         for _ in 0..times % 24 {
             let node = machine.node(n);
             let page = page(n);
-            policy.observe(now, &Event::Sampled { page, node, write });
+            policy.observe(
+                now,
+                &Event::Sampled {
+                    page,
+                    node,
+                    write,
+                    accesses: 1,
+                },
+            );
             reference.sampled(n, node == FAST, write);
         }
         if wait % 4 > 0 {
@@ -161,7 +169,7 @@ proptest! {
             let node = if b & 4 > 0 { FAST } else { SLOW };
             let range = range(u64::from(a), u64::from(b % 64) + 1);
             let event = match what {
-                0..=4 => Event::Sampled { page, node, write: b & 8 > 0 },
+                0..=4 => Event::Sampled { page, node, write: b & 8 > 0, accesses: 1 },
                 5 => Event::Resident { page, node },
                 6 => Event::Mapped { pid, range },
                 7 => Event::Unmapped { pid, range },
@@ -210,7 +218,15 @@ proptest! {
 fn heat(policy: &mut Hemem, n: u64, node: terrace_core::NodeId, times: u32, write: bool) {
     for _ in 0..times {
         let page = page(n);
-        policy.observe(Nanos::ZERO, &Event::Sampled { page, node, write });
+        policy.observe(
+            Nanos::ZERO,
+            &Event::Sampled {
+                page,
+                node,
+                write,
+                accesses: 1,
+            },
+        );
     }
 }
 

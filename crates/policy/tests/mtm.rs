@@ -564,6 +564,7 @@ fn the_slowest_tier_is_scanned_where_counters_saw_something() {
                         page,
                         node,
                         write: false,
+                        accesses: 1,
                     };
                     machine.policy.observe(machine.now, &event);
                 }

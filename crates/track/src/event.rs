@@ -77,6 +77,8 @@ pub struct Sample {
     pub node: Option<NodeId>,
     /// Whether the access was a store.
     pub write: bool,
+    /// How many of its kind it stands for.
+    pub accesses: u64,
     /// When.
     pub time: Nanos,
 }

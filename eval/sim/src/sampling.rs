@@ -81,12 +81,14 @@ impl World {
         if sampling.off || !sampling.admit(now, rate_max) {
             return;
         }
+        let accesses = sampling.period;
         let program = self.program(unit);
         self.charge(program, Charge::Profiling, self.costs.pmu_sample_ns);
         let event = Event::Sampled {
             page: crate::space::base_page(program, page),
             node: crate::hardware::node_id(self.node(unit)),
             write,
+            accesses,
         };
         engine.observe(Nanos(self.now), &event);
     }

@@ -519,7 +519,12 @@ impl World {
         let event = if self.tracked.stands_in {
             let first = self.space.base_pages(unit).0;
             let page = space::base_page(program, first);
-            Event::Sampled { page, node, write }
+            Event::Sampled {
+                page,
+                node,
+                write,
+                accesses: 1,
+            }
         } else {
             Event::HintFault {
                 page: self.space.page(unit),

@@ -90,7 +90,7 @@ proptest! {
             for node in [FAST, SLOW] {
                 for n in (0..PAGES).filter(|n| machines[1].node(*n) == node) {
                     let event = if accessed.contains(&n) {
-                        Event::Sampled { page: page(n), node, write: false }
+                        Event::Sampled { page: page(n), node, write: false, accesses: 1 }
                     } else {
                         Event::Resident { page: page(n), node }
                     };

@@ -294,6 +294,7 @@ const fn stand_in(fault: &HintFault) -> Sample {
         phys: None,
         node: fault.node,
         write: fault.write,
+        accesses: 1,
         time: fault.fault_time,
     }
 }

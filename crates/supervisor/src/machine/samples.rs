@@ -51,6 +51,7 @@ fn sampled(sample: &Sample, node: NodeId) -> Event {
         page: sample.page(),
         node,
         write: sample.write,
+        accesses: sample.accesses,
     }
 }
 
@@ -71,6 +72,7 @@ mod tests {
             phys: None,
             node,
             write: true,
+            accesses: 7,
             time: Nanos(1),
         }
     }
@@ -93,6 +95,7 @@ mod tests {
                     page,
                     node,
                     write: true,
+                    accesses: 7,
                 }
         };
         assert!(told(&events[0], NodeId(77)));

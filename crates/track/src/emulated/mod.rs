@@ -347,6 +347,7 @@ impl Tracker for EmulatedPmu {
                 self.look(now, sink);
             }
             let batch = std::mem::take(&mut self.batch);
+            let each = self.control().map_or(1, |now| now.period);
             if let Some(newest) = batch.last() {
                 self.offset.saw(newest.time_ns, now);
             }
@@ -357,7 +358,7 @@ impl Tracker for EmulatedPmu {
                         self.counts.reported += 1;
                         self.counts.stores += u64::from(record.store);
                         let time = self.offset.ours(record.time_ns);
-                        sink(TrackEvent::Sample(sample(pid, record, time)));
+                        sink(TrackEvent::Sample(sample(pid, record, each, time)));
                     }
                 }
             }
@@ -405,7 +406,7 @@ impl Tracker for EmulatedPmu {
     }
 }
 
-fn sample(pid: Pid, record: &Record, time: Nanos) -> Sample {
+fn sample(pid: Pid, record: &Record, accesses: u64, time: Nanos) -> Sample {
     Sample {
         pid,
         tid: pid.0,
@@ -414,6 +415,7 @@ fn sample(pid: Pid, record: &Record, time: Nanos) -> Sample {
         phys: Some(record.paddr),
         node: Some(NodeId(record.node)),
         write: record.store,
+        accesses,
         time,
     }
 }

@@ -233,6 +233,8 @@ fn judge(
         phys: sample.phys,
         node: None,
         write,
+        // Whoever set the period knows.
+        accesses: 1,
         time,
     }))
 }

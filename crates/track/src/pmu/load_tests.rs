@@ -72,8 +72,8 @@ impl Source for FeedSource {
         }
     }
 
-    fn stores_a_sample(&self, period: u64) -> u64 {
-        period * STORE_FACTOR
+    fn a_sample(&self, period: u64) -> [u64; 2] {
+        [period, period * STORE_FACTOR]
     }
 
     fn set_period(&mut self, period: u64) -> Result<(), PmuError> {

@@ -266,7 +266,7 @@ impl<S: Source> Sampling<S> {
             &mut |event| events.push(event),
         );
         add(&mut self.stats.counts, counts);
-        self.count_stores(&events);
+        self.weigh(&mut events);
         let mut state = shared.lock();
         for event in &events {
             match event {
@@ -289,13 +289,16 @@ impl<S: Source> Sampling<S> {
     }
 
     /// A batch is from before a change of the period at most by one turn.
-    fn count_stores(&mut self, events: &[TrackEvent]) {
-        let store = |event: &&TrackEvent| matches!(event, TrackEvent::Sample(s) if s.write);
-        let sampled = events.iter().filter(store).count() as u64;
-        if sampled > 0 {
-            let each = self.source.stores_a_sample(self.stats.period);
-            let stores = self.stats.stores.unwrap_or(0);
-            self.stats.stores = Some(stores.saturating_add(sampled.saturating_mul(each)));
+    fn weigh(&mut self, events: &mut [TrackEvent]) {
+        let each = self.source.a_sample(self.stats.period);
+        for event in events {
+            if let TrackEvent::Sample(sample) = event {
+                sample.accesses = each[usize::from(sample.write)];
+                if sample.write {
+                    let stores = self.stats.stores.unwrap_or(0);
+                    self.stats.stores = Some(stores.saturating_add(sample.accesses));
+                }
+            }
         }
     }
 

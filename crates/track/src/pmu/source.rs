@@ -47,8 +47,8 @@ pub(super) trait Source: Send {
     fn drain(&mut self, sink: &mut dyn FnMut(Result<Record, Malformed>)) -> Turn;
     /// What the samples of an event are.
     fn access(&self, id: u64) -> Option<Access>;
-    /// How many stores a sampled one stands for, where one in so many memory accesses is sampled.
-    fn stores_a_sample(&self, period: u64) -> u64;
+    /// How many loads a sampled one stands for, and how many stores, where one in so many memory accesses is sampled.
+    fn a_sample(&self, period: u64) -> [u64; 2];
     /// One sample in so many memory accesses from now on.
     fn set_period(&mut self, period: u64) -> Result<(), PmuError>;
     /// Watches a process, and with `follow` its future children.
@@ -311,10 +311,12 @@ impl Source for KernelSource {
         self.access.get(&id).or_else(before).copied()
     }
 
-    fn stores_a_sample(&self, period: u64) -> u64 {
-        let mut events = self.plan.events.iter();
-        let stores = events.find(|planned| planned.access != Access::Load);
-        stores.map_or(0, |planned| planned.event.period(period))
+    fn a_sample(&self, period: u64) -> [u64; 2] {
+        [Access::Store, Access::Load].map(|other| {
+            let mut events = self.plan.events.iter();
+            let sees = events.find(|planned| planned.access != other);
+            sees.map_or(0, |planned| planned.event.period(period))
+        })
     }
 
     fn set_period(&mut self, period: u64) -> Result<(), PmuError> {

@@ -420,7 +420,9 @@ impl Policy for Hemem {
 
     fn observe(&mut self, now: Nanos, event: &Event) {
         match *event {
-            Event::Sampled { page, node, write } => self.sampled(page, node, write),
+            Event::Sampled {
+                page, node, write, ..
+            } => self.sampled(page, node, write),
             Event::Resident { page, node } => self.resident(page, node),
             Event::Ended {
                 page,

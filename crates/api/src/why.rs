@@ -97,8 +97,9 @@ fn known(out: &mut String, belief: &Belief) -> std::fmt::Result {
     )?;
     writeln!(
         out,
-        "  an access saves {} on the fast tier; moving a page costs {} (4 KiB), {} (2 MiB)",
+        "  an access saves {} on the fast tier, a visit is {:.1} of them; moving a page costs {} (4 KiB), {} (2 MiB)",
         time(belief.saved_ns),
+        belief.accesses_a_visit,
         time(belief.move_base_ns),
         time(belief.move_huge_ns)
     )?;
@@ -225,6 +226,7 @@ mod tests {
         };
         Belief {
             saved_ns: 170.4,
+            accesses_a_visit: 3.2,
             move_base_ns: 3_141.0,
             move_huge_ns: 123_456.0,
             pass_s: 2.0,
@@ -265,7 +267,8 @@ mod tests {
             "{told}"
         );
         assert!(
-            told.contains("an access saves 170ns") && told.contains("3.1µs (4 KiB), 120µs (2 MiB)"),
+            told.contains("an access saves 170ns on the fast tier, a visit is 3.2 of them")
+                && told.contains("3.1µs (4 KiB), 120µs (2 MiB)"),
             "{told}"
         );
         assert!(

@@ -13,6 +13,9 @@ use terrace_core::Addr;
 pub struct Belief {
     /// What an access saves that the fast tier serves instead of the slow one, ns.
     pub saved_ns: f64,
+    /// How many accesses that memory serves a visit of a page is taken for.
+    #[serde(default = "one")]
+    pub accesses_a_visit: f64,
     /// What moving a 4 KiB page costs, ns.
     pub move_base_ns: f64,
     /// What moving a 2 MiB page costs, ns.
@@ -31,6 +34,11 @@ pub struct Belief {
     pub plan: PlanBelief,
     /// The page that was asked about; absent where nothing is known of it.
     pub page: Option<PageBelief>,
+}
+
+/// What nothing was measured of.
+const fn one() -> f64 {
+    1.0
 }
 
 /// Of the pages of a class.

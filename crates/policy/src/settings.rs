@@ -228,7 +228,7 @@ pub(crate) fn dilated(time: Nanos, by: f64) -> String {
     format!("{:.0}", time.as_secs_f64() * 1e9 * by)
 }
 
-/// Bytes in some time that are fewer by a factor, as a setting's value.
+/// What comes in some time, fewer by a factor, as a setting's value.
 #[expect(clippy::cast_precision_loss, reason = "bytes far below 2^53")]
 pub(crate) fn slowed(bytes: u64, by: f64) -> String {
     format!("{:.0}", bytes as f64 / by)

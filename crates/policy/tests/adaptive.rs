@@ -86,6 +86,34 @@ fn it_says_what_it_believes() {
     assert!(about(Some(beyond)).page.is_none(), "not its memory");
 }
 
+/// What a visit is taken for, of pages visited eight times a second, where 128 samples a second stand for so many loads each, and the
+/// program runs for that part of the time.
+fn accesses_a_visit(loads: u64, part: f64) -> f64 {
+    let mut machine = Machine::new(PAGES, QUARTER);
+    machine.runs = Box::new(move |_, time| time * part);
+    let mut before = 0;
+    for _ in 0..20 {
+        // As many as came in the pass before: passes become longer.
+        let time = (machine.seconds() - before).max(1);
+        before = machine.seconds();
+        (0..128 * time).for_each(|_| machine.sampled(loads));
+        machine.pass(|_, dice, _| dice.exponential() / 8.0);
+    }
+    let belief = machine.explain(None).expect("it knows the process");
+    belief.accesses_a_visit
+}
+
+#[test]
+fn a_visit_is_what_a_pmu_says_it_is_and_no_more_than_there_is_time_for() {
+    let none = accesses_a_visit(0, 1.0);
+    assert!((none - 1.0).abs() < 1e-9, "{none}");
+    let three = accesses_a_visit(3 * 512, 1.0);
+    assert!((2.5..3.5).contains(&three), "{three}");
+    // 65,536 visits a second that take 100 ns or more with one load each.
+    let short = accesses_a_visit(50 * 512, 0.02);
+    assert!((1.0..3.5).contains(&short), "{short}");
+}
+
 /// Moves a pass, of those after the first ten, and surprises in all.
 fn moves_at_rest(idle: impl Fn(usize, &mut Dice, f64) -> f64) -> (u64, u64) {
     let mut machine = Machine::new(PAGES, QUARTER);

@@ -278,6 +278,21 @@ impl Machine {
     }
 
     /// A figure of the policy.
+    /// A PMU sampled a load that stands for so many.
+    pub(crate) fn sampled(&mut self, accesses: u64) {
+        let event = Event::Sampled {
+            page: PageRef {
+                pid: PID,
+                addr: Addr(0),
+                size: PageSize::Base4K,
+            },
+            node: FAST,
+            write: false,
+            accesses,
+        };
+        self.policy.observe(Nanos(self.now), &event);
+    }
+
     pub(crate) fn figure(&self, name: &str) -> u64 {
         let all = self.policy.counters();
         let one = all.iter().find(|(figure, _)| figure.name == name);

@@ -118,7 +118,7 @@ fn open_source(
         TrackerKind::Auto => Err(anyhow::anyhow!("nothing suits this policy")),
         TrackerKind::Pmu => {
             let config = PmuConfig {
-                period: period.unwrap_or(pmu.period),
+                period: period.or(wanted.sample_period).unwrap_or(pmu.period),
                 ..pmu.clone()
             };
             PmuTracker::open(&config)

@@ -335,7 +335,8 @@ mod tests {
                 "--param=max_migration_rate=500000000"
             ]
         );
-        assert_eq!(told("adaptive"), [""; 0]);
+        assert_eq!(told("adaptive"), ["--param=sample_period=25000"]);
+        assert_eq!(told("none"), [""; 0]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::chunks::Chunk;
 use super::classes::CLASSES;
 use super::classes::Level;
 use super::classes::class_of;
+use super::decide::SIZES;
 
 /// Base pages of one process by huge, fast and class.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +36,20 @@ impl Census {
         let side = &mut self.0[usize::from(huge)][usize::from(fast)];
         side[class_of(levels[0])] -= base_pages;
         side[class_of(levels[1])] += base_pages;
+    }
+
+    /// Visits a second of slow pages and of fast ones, by rates of classes.
+    #[expect(clippy::cast_precision_loss, reason = "numbers of pages")]
+    pub(super) fn visits(&self, rates: &[f64; CLASSES]) -> [f64; 2] {
+        let mut visits = [0.0; 2];
+        for (sides, size) in self.0.iter().zip(SIZES) {
+            for (sum, pages) in visits.iter_mut().zip(sides) {
+                let each = pages.iter().zip(rates);
+                let pages: f64 = each.map(|(pages, rate)| *pages as f64 * rate).sum();
+                *sum += pages / size.base_pages() as f64;
+            }
+        }
+        visits
     }
 
     /// Nothing is known of any page any more but where it is.

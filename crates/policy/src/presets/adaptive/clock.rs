@@ -60,6 +60,11 @@ impl Clock {
         }
     }
 
+    /// Processor time in a pass that long, at the pace of the last, s; none where nobody knows.
+    pub(super) fn ran_s(&self, pass: f64) -> Option<f64> {
+        self.usual.map(|_| self.runs * pass)
+    }
+
     /// The pass is over: of its own time in one in which it runs, what it had.
     pub(super) fn end(&mut self) -> f64 {
         if self.ours <= 0.0 {

@@ -10,6 +10,7 @@ use terrace_core::PageSize;
 use terrace_core::Pid;
 
 use super::Adaptive;
+use super::accesses::Accesses;
 use super::census::Census;
 use super::classes::CLASSES;
 use super::explain;
@@ -66,7 +67,7 @@ impl Adaptive {
 
     /// Learns from a process's pass, which is over and took so much processor time: of the reader, and of the process itself.
     pub(super) fn end_pass(&mut self, now: Nanos, pid: Pid, (busy, lost): (Nanos, Nanos)) {
-        let keep = 1.0 - f64::from(self.params.forget_percent) / 100.0;
+        let keep = self.params.keep();
         let saved = self.latencies.saved_ns();
         let Some(process) = self.processes.get_mut(&pid) else {
             return;
@@ -82,6 +83,7 @@ impl Adaptive {
             // Nothing that was estimated or counted is of it.
             process.transitions = Transitions::new();
             process.lag = Lag::new();
+            process.accesses = Accesses::default();
             self.chunks.begin_anew(pid, process.pass);
             process.surprised = Some(now);
             self.counters.surprises += 1;
@@ -98,6 +100,10 @@ impl Adaptive {
                 process.lag.turn(key.1, chunk, process.pass, chunks);
             }
         }
+        let reads = self.latencies.reads_ns();
+        let pages = self.chunks.census().get(&pid);
+        let visits = pages.and_then(|pages| process.visits(pages, reads));
+        process.accesses.end_pass(visits, keep);
         process.evaluate(&self.params, saved);
         self.chunks.expire(pid, process.pass);
     }
@@ -109,7 +115,7 @@ impl Adaptive {
         let mut groups = Vec::with_capacity(counts.len() * SIZES.len() * CLASSES);
         for (pid, census) in counts {
             let process = self.processes.get(pid);
-            let visit = process.map_or(0.0, |process| saved * process.clock.share);
+            let visit = process.map_or(0.0, |process| process.visit_saves(saved));
             for (size, sides) in SIZES.into_iter().zip(census.0.iter()) {
                 let each = size.base_pages() as f64;
                 let cost = self.costs.of(size) / each;

@@ -50,6 +50,7 @@ impl Adaptive {
         let process = self.processes.get(&about.pid)?;
         Some(Belief {
             saved_ns: self.latencies.saved_ns(),
+            accesses_a_visit: process.accesses.of_a_visit(),
             move_base_ns: self.costs.of(PageSize::Base4K),
             move_huge_ns: self.costs.of(PageSize::Huge2M),
             pass_s: process.pass_s,

@@ -41,11 +41,20 @@ impl Latencies {
         *kept += (now - *kept) / 8.0;
     }
 
+    /// What a read takes of slow memory, and of fast memory, ns.
+    pub(super) fn reads_ns(&self) -> [f64; 2] {
+        let slow = self.tiers.nodes().iter();
+        let slow = slow.filter(|node| !self.tiers.is_top(node.id));
+        [
+            self.mean(slow, SLOW_NS),
+            self.mean(self.tiers.top(), FAST_NS),
+        ]
+    }
+
     /// What an access saves, ns.
     pub(super) fn saved_ns(&self) -> f64 {
-        let slow = self.tiers.nodes().iter();
-        let slow = self.mean(slow.filter(|node| !self.tiers.is_top(node.id)), SLOW_NS);
-        (slow - self.mean(self.tiers.top(), FAST_NS)).max(0.0)
+        let [slow, fast] = self.reads_ns();
+        (slow - fast).max(0.0)
     }
 
     fn mean<'a>(&self, nodes: impl Iterator<Item = &'a NodeInfo>, default: f64) -> f64 {

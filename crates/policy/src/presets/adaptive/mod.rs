@@ -8,12 +8,13 @@
 //! `docs/adaptive.md` has the figures.
 //!
 //! * `classes` (a page's byte), `estimate` (what an observation makes of it), `clock` (a program's own time),
-//!   `transitions` (M and r), `value` (V), `lag` and `later` (what holds over eight passes, and what a place is worth until it can
+//!   `transitions` (M and r), `accesses` (what a visit is), `value` (V), `lag` and `later` (what holds over eight passes, and what a place is worth until it can
 //!   be changed again), `worth` (which of both), `latencies` and `costs` (as measured), `select` (who changes places), `pace` (how
 //!   often to look); `chunks` holds what is known of pages, `process` what is known of a program;
 //!   `learn` takes a reading in, `phase` tells a new phase, `decide` ends a pass, `moves` carries a plan out, `explain` says what is believed; this
 //!   file ties them together.
 
+mod accesses;
 mod census;
 mod chunks;
 mod classes;
@@ -54,6 +55,7 @@ use terrace_core::Tiers;
 use crate::About;
 use crate::Belief;
 use crate::Capabilities;
+use crate::MachineOptions;
 use crate::Policy;
 use crate::Preset;
 use crate::belief::PlanBelief;
@@ -102,7 +104,7 @@ pub static PRESET: Preset = Preset {
         dark: "#78a9ff",
     },
     help: params::HELP,
-    dilated: |_| Vec::new(),
+    dilated: params::dilated,
     build: |settings, host| {
         let params = Params::read(settings)?;
         Ok(Box::new(Adaptive::new(params, host.tiers.clone())))
@@ -203,6 +205,13 @@ impl Policy for Adaptive {
         "adaptive"
     }
 
+    fn machine_options(&self) -> MachineOptions {
+        MachineOptions {
+            sample_period: Some(self.params.sample_period),
+            ..MachineOptions::default()
+        }
+    }
+
     fn observe(&mut self, now: Nanos, event: &Event) {
         match *event {
             Event::Memory { node, memory } => self.memory.sampled(node, memory),
@@ -223,14 +232,24 @@ impl Policy for Adaptive {
                 }
                 self.plan_at = (now + QUIET).min(self.plan_by);
             }
+            Event::Sampled {
+                page,
+                write: false,
+                accesses,
+                ..
+            } => {
+                if let Some(process) = self.processes.get_mut(&page.pid) {
+                    process.accesses.sampled(accesses);
+                }
+            }
             Event::Unmapped { pid, range } => self.chunks.unmapped(pid, range),
             Event::Gone { pid } => {
                 self.chunks.gone(pid);
                 self.processes.remove(&pid);
             }
-            Event::HintFault { .. }
+            Event::Sampled { write: true, .. }
+            | Event::HintFault { .. }
             | Event::Armed { .. }
-            | Event::Sampled { .. }
             | Event::Mapped { .. }
             | Event::Resident { .. }
             | Event::ShadowLost { .. }

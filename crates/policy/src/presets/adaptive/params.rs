@@ -3,6 +3,7 @@
 
 use terrace_core::Nanos;
 
+use crate::settings;
 use crate::settings::SettingError;
 use crate::settings::Settings;
 
@@ -26,6 +27,9 @@ pub struct Params {
     pub plan_pages: usize,
     /// Bytes of the fast tier that are kept free above its high watermark; 1/1024 of it if not given.
     pub reserve: Option<u64>,
+    /// Accesses for one sample, where samples are taken: with a hundred million misses a second, and a microsecond for each
+    /// interrupt (docs/pmu.md), a 5,000th of a processor.
+    pub sample_period: u64,
     /// Whether pages go up within a pass while there is room.
     pub early: bool,
     /// Whether passes change their length.
@@ -55,11 +59,18 @@ pub(super) const HELP: &[(&str, &str)] = &[
         "reserve",
         "Free memory above the high watermark that promotions leave.",
     ),
+    ("sample_period", "Accesses for one sample."),
     ("early", "Promote within a pass while there is room."),
     ("pace", "Change the length of passes by what they bring."),
     ("own_time", "Tell a program's time by what it runs."),
     ("later", "Count that a place can be changed later."),
 ];
+
+/// Where all times are so many times as long, a sample in as long is of so many fewer accesses.
+pub(super) fn dilated(by: f64) -> Vec<(&'static str, String)> {
+    let period = Params::default().sample_period;
+    vec![("sample_period", settings::slowed(period, by))]
+}
 
 impl Default for Params {
     fn default() -> Self {
@@ -72,6 +83,7 @@ impl Default for Params {
             inflight_pages: 512,
             plan_pages: 1 << 20,
             reserve: None,
+            sample_period: 500_000,
             early: true,
             pace: true,
             own_time: true,
@@ -81,6 +93,11 @@ impl Default for Params {
 }
 
 impl Params {
+    /// What a pass leaves of what was counted before it.
+    pub(super) fn keep(&self) -> f64 {
+        1.0 - f64::from(self.forget_percent) / 100.0
+    }
+
     /// As written; what is not given has its default.
     ///
     /// # Errors
@@ -104,6 +121,7 @@ impl Params {
                 "a size such as 4MiB",
                 |text| terrace_core::parse_bytes(text).ok().map(Some),
             )?,
+            sample_period: settings.number("sample_period", d.sample_period, 1..=1 << 40)?,
             early: settings.switch("early", d.early)?,
             pace: settings.switch("pace", d.pace)?,
             own_time: settings.switch("own_time", d.own_time)?,

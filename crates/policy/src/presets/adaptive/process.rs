@@ -3,6 +3,9 @@
 
 use terrace_core::Nanos;
 
+use super::accesses::Accesses;
+use super::accesses::Visits;
+use super::census::Census;
 use super::classes::CLASSES;
 use super::clock::Clock;
 use super::lag::Lag;
@@ -18,6 +21,7 @@ pub(super) struct Process {
     pub(super) transitions: Transitions,
     pub(super) clock: Clock,
     pub(super) lag: Lag,
+    pub(super) accesses: Accesses,
     /// M and r.
     pub(super) m: Matrix,
     pub(super) rates: [f64; CLASSES],
@@ -53,6 +57,7 @@ impl Process {
             transitions: Transitions::new(),
             clock: Clock::new(),
             lag: Lag::new(),
+            accesses: Accesses::default(),
             m: Matrix::new(),
             rates: [0.0; CLASSES],
             values: [0.0; CLASSES],
@@ -72,11 +77,32 @@ impl Process {
         process
     }
 
+    /// What a visit saves, ns, by what an access does.
+    pub(super) fn visit_saves(&self, access_ns: f64) -> f64 {
+        access_ns * self.clock.share * self.accesses.of_a_visit()
+    }
+
+    /// Visits of these pages in the pass that is over, of which a read takes so long in slow memory and in fast memory.
+    pub(super) fn visits(&self, pages: &Census, reads_ns: [f64; 2]) -> Option<Visits> {
+        // Rates that are estimates of one wait each are too high together.
+        if !self.transitions.is_counted() {
+            return None;
+        }
+        let own_s = self.pass_s * self.clock.share;
+        let visits = pages.visits(&self.transitions.rates());
+        let visits = visits.map(|a_second| a_second * own_s);
+        Some(Visits {
+            all: visits.iter().sum(),
+            read_ns: visits.iter().zip(reads_ns).map(|(n, ns)| n * ns).sum(),
+            ran_ns: self.clock.ran_s(self.pass_s).map(|seconds| seconds * 1e9),
+        })
+    }
+
     /// Values by what was counted.
     pub(super) fn evaluate(&mut self, params: &Params, saved_ns: f64) {
         let horizon = params.horizon.as_secs_f64();
         self.rates = self.transitions.rates();
-        let saved = saved_ns * self.clock.share;
+        let saved = self.visit_saves(saved_ns);
         self.m = self.transitions.matrix();
         self.values = value::values(&self.m, &self.rates, self.pass_s, horizon, saved);
     }

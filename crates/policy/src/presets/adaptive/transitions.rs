@@ -121,6 +121,11 @@ impl Transitions {
         self.trained = false;
     }
 
+    /// Whether a page was observed a second time.
+    pub(super) fn is_counted(&self) -> bool {
+        self.exposure.iter().any(|exposure| *exposure > 0.0)
+    }
+
     /// M: each row sums up to 1.
     pub(super) fn matrix(&self) -> Matrix {
         let near = near(|class| {

@@ -35,7 +35,7 @@ impl Known {
         Self {
             m: process.lag.matrix(&process.m),
             rates: [false, true].map(|fast| process.lag.rates(fast, &process.rates)),
-            saved_ns: saved_ns * process.clock.share,
+            saved_ns: process.visit_saves(saved_ns),
             pass: process.pass_s * f64::from(LAG),
         }
     }

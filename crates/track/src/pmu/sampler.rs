@@ -290,6 +290,9 @@ impl<S: Source> Sampling<S> {
 
     /// A batch is from before a change of the period at most by one turn.
     fn weigh(&mut self, events: &mut [TrackEvent]) {
+        if events.is_empty() {
+            return;
+        }
         let each = self.source.a_sample(self.stats.period);
         for event in events {
             if let TrackEvent::Sample(sample) = event {

@@ -22,6 +22,13 @@ const SMALL: &str = "terrace-bench nomad-small-read --fast-free 60M --place slow
 /// lets a paused run act before that moves some while others are placed.
 const READY: &str = "until grep -qs ready /tmp/out; do sleep 0.1; kill -0 $sup || exit 9; done";
 
+/// A command that succeeds where this figure of a run's statistics, in `/tmp/s`, is more than so much.
+fn is_more(figure: &str, than: u64) -> String {
+    format!(
+        "python3 -c 'import json; exit(json.load(open(\"/tmp/s\"))[\"stats\"][\"{figure}\"] <= {than})'"
+    )
+}
+
 /// The number behind `"name":` in JSON that is known to hold it once.
 fn number(json: &str, name: &str) -> u64 {
     let at = json

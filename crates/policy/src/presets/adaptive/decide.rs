@@ -68,7 +68,6 @@ impl Adaptive {
     /// Learns from a process's pass, which is over and took so much processor time: of the reader, and of the process itself.
     pub(super) fn end_pass(&mut self, now: Nanos, pid: Pid, (busy, lost): (Nanos, Nanos)) {
         let keep = self.params.keep();
-        let saved = self.latencies.saved_ns();
         let Some(process) = self.processes.get_mut(&pid) else {
             return;
         };
@@ -100,11 +99,8 @@ impl Adaptive {
                 process.lag.turn(key.1, chunk, process.pass, chunks);
             }
         }
-        let reads = self.latencies.reads_ns();
         let pages = self.chunks.census().get(&pid);
-        let visits = pages.and_then(|pages| process.visits(pages, reads));
-        process.accesses.end_pass(visits, keep);
-        process.evaluate(&self.params, saved);
+        process.end_pass(&self.params, &self.latencies, pages);
         self.chunks.expire(pid, process.pass);
     }
 

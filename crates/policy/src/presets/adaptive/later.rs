@@ -5,7 +5,7 @@
 //! D[k] = (r[k] s - price) T + gamma * (sum over k' of M[k][k'] clamp(D[k'], -c, c))        ns
 //! ```
 //!
-//! s is what an access saves, c what a move costs, the price what the fast memory that a page takes would save for the
+//! s is what a visit saves, c what a move costs, the price what the fast memory that a page takes would save for the
 //! page that just does not fit: r s there ([`price`]). V takes a page to stay where it goes. But if a pass shows
 //! otherwise, it can be moved then: being fast or not is never worth more than the move that would change it, so
 //! beyond the next pass the difference is at most c. A page that may soon look different waits, one that is hot for

@@ -9,6 +9,7 @@ use super::census::Census;
 use super::classes::CLASSES;
 use super::clock::Clock;
 use super::lag::Lag;
+use super::latencies::Latencies;
 use super::params::Params;
 use super::transitions::Matrix;
 use super::transitions::Transitions;
@@ -73,6 +74,7 @@ impl Process {
             alarmed: false,
             rung: (0.0, 0.0),
         };
+        process.rates = process.transitions.rates();
         process.evaluate(params, saved_ns);
         process
     }
@@ -83,13 +85,13 @@ impl Process {
     }
 
     /// Visits of these pages in the pass that is over, of which a read takes so long in slow memory and in fast memory.
-    pub(super) fn visits(&self, pages: &Census, reads_ns: [f64; 2]) -> Option<Visits> {
+    fn visits(&self, pages: &Census, reads_ns: [f64; 2]) -> Option<Visits> {
         // Rates that are estimates of one wait each are too high together.
         if !self.transitions.is_counted() {
             return None;
         }
         let own_s = self.pass_s * self.clock.share;
-        let visits = pages.visits(&self.transitions.rates());
+        let visits = pages.visits(&self.rates);
         let visits = visits.map(|a_second| a_second * own_s);
         Some(Visits {
             all: visits.iter().sum(),
@@ -98,10 +100,22 @@ impl Process {
         })
     }
 
-    /// Values by what was counted.
-    pub(super) fn evaluate(&mut self, params: &Params, saved_ns: f64) {
-        let horizon = params.horizon.as_secs_f64();
+    /// A pass over these pages is over: values by what was counted.
+    pub(super) fn end_pass(
+        &mut self,
+        params: &Params,
+        latencies: &Latencies,
+        pages: Option<&Census>,
+    ) {
         self.rates = self.transitions.rates();
+        let visits = pages.and_then(|pages| self.visits(pages, latencies.reads_ns()));
+        self.accesses.end_pass(visits, params.keep());
+        self.evaluate(params, latencies.saved_ns());
+    }
+
+    /// Values by rates and transitions.
+    fn evaluate(&mut self, params: &Params, saved_ns: f64) {
+        let horizon = params.horizon.as_secs_f64();
         let saved = self.visit_saves(saved_ns);
         self.m = self.transitions.matrix();
         self.values = value::values(&self.m, &self.rates, self.pass_s, horizon, saved);

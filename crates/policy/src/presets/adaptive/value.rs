@@ -6,7 +6,7 @@
 //! ```
 //!
 //! `gamma = exp(-T / horizon)`. The sum x is what solves `x = r + gamma M x`: one elimination instead of as many
-//! steps as the horizon has passes. A visit is taken for one access that memory serves.
+//! steps as the horizon has passes. How many accesses a visit is says `accesses`.
 
 use super::classes::CLASSES;
 use super::transitions::Matrix;

@@ -77,11 +77,18 @@ struct Watch {
     policy: Adaptive,
     now: Nanos,
     under_way: Vec<(PageRef, Migration)>,
-    /// Bytes of fast memory that may be taken.
-    room: i128,
+    /// Bytes of fast memory that are free.
+    free: u64,
 }
 
 impl Watch {
+    /// Bytes of fast memory that further promotions may take.
+    fn room(&self) -> i128 {
+        let promoted = self.under_way.iter().filter(|(_, m)| m.target() == FAST);
+        let coming: u64 = promoted.map(|(page, _)| page.size.bytes()).sum();
+        i128::from(self.free) - i128::from(coming + LOW * PAGE)
+    }
+
     fn poll(&mut self) {
         if self.policy.next_deadline() <= self.now {
             self.policy.tick(self.now);
@@ -101,12 +108,11 @@ impl Watch {
                 !self.under_way.iter().any(overlaps),
                 "{page:?} is in two orders"
             );
+            self.under_way.push((page, migration));
             if let Migration::Promote { to, .. } = migration {
                 assert_eq!(to, FAST);
-                self.room -= i128::from(page.size.bytes());
-                assert!(self.room >= 0, "no room for {page:?}");
+                assert!(self.room() >= 0, "no room for {page:?}");
             }
-            self.under_way.push((page, migration));
         }
     }
 
@@ -117,16 +123,19 @@ impl Watch {
         let (page, migration) = self
             .under_way
             .swap_remove(usize::from(which) % self.under_way.len());
+        let (up, bytes) = (migration.target() == FAST, page.size.bytes());
         let verdict = match luck {
+            // Others took the memory before the order came to it.
+            _ if up && self.free < bytes => Verdict::NoMemory,
             0..=180 => Verdict::Moved { shadow: false },
             181..=210 => Verdict::Busy,
             211..=230 => Verdict::NoMemory,
             _ => Verdict::Lost,
         };
-        let moved = matches!(verdict, Verdict::Moved { .. });
-        if moved == matches!(migration, Migration::Demote { .. }) {
-            // A demotion that left fast memory, or a promotion that did not come.
-            self.room += i128::from(page.size.bytes());
+        match verdict {
+            Verdict::Moved { .. } if up => self.free -= bytes,
+            Verdict::Moved { .. } => self.free += bytes,
+            _ => {}
         }
         let event = Event::Ended {
             from: None,
@@ -184,11 +193,8 @@ impl Watch {
                 self.policy.observe(self.now, &over);
             }
             Step::Memory { free } => {
-                let bytes = |page: &PageRef| i128::from(page.size.bytes());
-                let promoted = self.under_way.iter().filter(|(_, m)| m.target() == FAST);
-                let coming: i128 = promoted.map(|(page, _)| bytes(page)).sum();
                 let free = u64::from(free) * 8;
-                self.room = i128::from(free * PAGE) - i128::from(LOW * PAGE) - coming;
+                self.free = free * PAGE;
                 let memory = |free: u64| NodeMemory {
                     free_bytes: free * PAGE,
                     low_bytes: LOW * PAGE,
@@ -226,7 +232,7 @@ proptest! {
             policy: Adaptive::new(Params { reserve: Some(0), ..Params::default() }, tiers(1 << 18)),
             now: Nanos::ZERO,
             under_way: Vec::new(),
-            room: 0,
+            free: 0,
         };
         for step in steps {
             watch.take(step);

@@ -138,6 +138,8 @@ impl PageBits {
 pub struct ChunkReading<'a> {
     /// The process.
     pub pid: Pid,
+    /// Of how many chunks this pass reads one ([`crate::Turns`]).
+    pub parts: u32,
     /// First address of the chunk; a multiple of [`CHUNK_BYTES`].
     pub start: Addr,
     /// From the clearing to the reading of this chunk before this one; zero at the first of a pass.

@@ -13,6 +13,7 @@ mod parse;
 mod space;
 mod time;
 mod topology;
+mod turns;
 mod views;
 
 pub use address::Addr;
@@ -40,6 +41,8 @@ pub use topology::NodeInfo;
 pub use topology::NodeMemory;
 pub use topology::TierId;
 pub use topology::Tiers;
+pub use turns::Turns;
+pub use turns::is_sampled;
 pub use views::AccessPath;
 pub use views::Seen;
 pub use views::View;

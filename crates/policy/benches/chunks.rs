@@ -86,6 +86,7 @@ fn pass(engine: &mut Engine, begin: Nanos, patterns: &[(PageBits, PageBits)]) {
             let node = if chunk < CHUNKS / 4 { FAST } else { SLOW };
             let reading = ChunkReading {
                 pid: Pid(1),
+                parts: 1,
                 start: Addr(chunk * CHUNK_BYTES),
                 ran: None,
                 since: if last { rung } else { Nanos::ZERO },
@@ -106,6 +107,7 @@ fn pass(engine: &mut Engine, begin: Nanos, patterns: &[(PageBits, PageBits)]) {
         begin + PASS,
         &Event::Watched {
             pid,
+            parts: 1,
             pages,
             busy,
             lost,

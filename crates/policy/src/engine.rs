@@ -48,7 +48,13 @@ pub trait Machine {
         Err(Refusal::Unserved)
     }
     /// Reads accessed bits in passes, told by [`Engine::accessed`].
-    fn read_accessed(&mut self, _now: Nanos, _shortest: Nanos, _pass: Nanos) -> Served {
+    fn read_accessed(
+        &mut self,
+        _now: Nanos,
+        _shortest: Nanos,
+        _pass: Nanos,
+        _parts: u32,
+    ) -> Served {
         Err(Refusal::Unserved)
     }
     /// Leaves the page of the hint fault being handled armed, so that the access faults again.
@@ -222,7 +228,11 @@ impl Engine {
                 machine.reclaim_shadows(now, bytes, reason)
             }
             Action::Scan { scope, period } => machine.scan(now, scope, period),
-            Action::ReadAccessed { shortest, pass } => machine.read_accessed(now, shortest, pass),
+            Action::ReadAccessed {
+                shortest,
+                pass,
+                parts,
+            } => machine.read_accessed(now, shortest, pass, parts),
             Action::FaultAgain { page } => machine.fault_again(now, page),
             Action::Inventory => machine.inventory(now),
             Action::FindSlow { pid } => machine.find_slow(now, pid),

@@ -129,6 +129,8 @@ pub enum Event {
     Watched {
         /// The process.
         pid: Pid,
+        /// Of how many chunks the pass read one ([`terrace_core::Turns`]).
+        parts: u32,
         /// Entries that were read: base pages and huge pages, each one.
         pages: u64,
         /// Processor time that the pass took.
@@ -336,6 +338,8 @@ pub enum Action {
         shortest: Nanos,
         /// The last rung, and so how long a pass takes.
         pass: Nanos,
+        /// One in so many passes reads all chunks, the others one in so many ([`terrace_core::Turns`]); 1: all read all.
+        parts: u32,
     },
     /// Take samples ([`Event::Sampled`]), or none, until told otherwise. Until told, they are taken.
     Sample {

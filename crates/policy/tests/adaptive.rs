@@ -324,6 +324,36 @@ fn a_jump_is_seen_within_a_pass() {
     assert_eq!(machine.figure("surprises"), 1);
 }
 
+/// Where nothing changes a sample is read, and everything once in a minute. What changes is seen in the sample, or by then.
+#[test]
+fn at_rest_a_sample_is_read_and_what_changes_is_followed() {
+    let mut machine = Machine::new(8 * PAGES, 2 * PAGES as u64);
+    machine.busy = Nanos::from_millis(30);
+    let (mut read, mut parts) = (0, 0);
+    for _ in 0..40 {
+        machine.pass(hot(4 * PAGES));
+        read += u64::from(machine.figure("parts") == 1);
+        parts = parts.max(machine.figure("parts"));
+    }
+    assert_eq!(fast_of(&machine, 4 * PAGES), EIGHTH);
+    assert_eq!(machine.figure("pass_ms"), 4_000);
+    assert!(read < 16, "{read} passes of 40 read it all");
+    assert_eq!(parts, 16, "128 chunks: eight of them are a sample");
+    let before = machine.moves;
+    for _ in 0..40 {
+        machine.pass(hot(4 * PAGES));
+    }
+    let moves = machine.moves - before;
+    assert!(moves * 1000 < 8 * PAGES as u64, "{moves} moves");
+    assert_eq!(machine.figure("surprises"), 0);
+    let jumped = machine.seconds();
+    while fast_of(&machine, 0) < EIGHTH * 9 / 10 {
+        machine.pass(hot(0));
+    }
+    let took = machine.seconds() - jumped;
+    assert!(took < 80, "{took} s");
+}
+
 /// A large process is cleared and read part by part: a part is read for the last time before another is half through.
 #[test]
 fn parts_that_are_read_later_are_of_the_same_pass() {

@@ -157,6 +157,7 @@ impl Watch {
         let fast = fast.and(&present);
         let reading = ChunkReading {
             pid: PID,
+            parts: 1,
             start: Addr(u64::from(chunk) * CHUNK_BYTES),
             since: if rung == 0 {
                 Nanos::ZERO
@@ -186,6 +187,7 @@ impl Watch {
             Step::Over => {
                 let over = Event::Watched {
                     pid: PID,
+                    parts: 1,
                     pages: 3,
                     busy: Nanos::from_millis(1),
                     lost: Nanos::from_millis(1),

@@ -246,6 +246,7 @@ fn metadata_takes_at_most_four_bytes_a_page() {
         let nodes = [(NodeId(0), half), (NodeId(2), PageBits::ALL.without(&half))];
         let reading = terrace_core::ChunkReading {
             pid: Pid(1),
+            parts: 1,
             start: terrace_core::Addr(chunk << 21),
             since: Nanos::ZERO,
             until: Nanos::from_secs(1),

@@ -201,6 +201,7 @@ fn any_reading(policy: &mut Chrono, now: Nanos, (a, b): (u8, u8), last: bool) {
     }
     let reading = terrace_core::ChunkReading {
         pid: page.pid,
+        parts: 1,
         start: page.addr.align_down(PageSize::Huge2M),
         since: Nanos::ZERO,
         until: Nanos::from_millis(u64::from(a % 16)),
@@ -236,6 +237,7 @@ fn any_event(now: Nanos, what: u8, a: u8, b: u8) -> Option<Event> {
         7 if a < 16 => Event::Gone { pid },
         7 => Event::Watched {
             pid,
+            parts: 1,
             pages: 1,
             busy: now,
             lost: now,

@@ -137,6 +137,7 @@ impl World {
         let (pages, busy) = (PAGES as u64, Nanos(1));
         let watched = Event::Watched {
             pid: PID,
+            parts: 1,
             pages,
             busy,
             lost: busy,
@@ -158,6 +159,7 @@ impl World {
         let nodes = [FAST, SLOW].map(|id| (id, of(&|n| self.node[n] == id)));
         let reading = ChunkReading {
             pid: PID,
+            parts: 1,
             start: Addr(chunk as u64 * CHUNK_BYTES),
             since,
             until,
@@ -202,7 +204,7 @@ impl World {
                     };
                     self.policy.observe(self.now, &event);
                 }
-                Action::ReadAccessed { shortest, pass } => self.rungs = ladder(shortest, pass),
+                Action::ReadAccessed { shortest, pass, .. } => self.rungs = ladder(shortest, pass),
                 _ => {}
             }
         }

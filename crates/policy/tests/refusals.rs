@@ -47,6 +47,7 @@ const ACTIONS: [Action; 10] = [
     Action::ReadAccessed {
         shortest: Nanos::from_millis(1),
         pass: Nanos::from_secs(4),
+        parts: 1,
     },
     Action::FaultAgain { page: PAGE },
     Action::Inventory,
@@ -125,7 +126,7 @@ impl Machine for Strict {
     fn scan(&mut self, _: Nanos, _: ScanScope, _: Nanos) -> Served {
         self.answer(Refusal::Denied)
     }
-    fn read_accessed(&mut self, _: Nanos, _: Nanos, _: Nanos) -> Served {
+    fn read_accessed(&mut self, _: Nanos, _: Nanos, _: Nanos, _: u32) -> Served {
         self.answer(Refusal::Denied)
     }
     fn fault_again(&mut self, _: Nanos, _: PageRef) -> Served {

@@ -164,8 +164,8 @@ impl Machine for LinuxMachine {
         self.trackers.scan(scope, period, largest)
     }
 
-    fn read_accessed(&mut self, _now: Nanos, shortest: Nanos, pass: Nanos) -> Served {
-        self.trackers.read(shortest, pass)
+    fn read_accessed(&mut self, _now: Nanos, shortest: Nanos, pass: Nanos, parts: u32) -> Served {
+        self.trackers.read(shortest, pass, parts)
     }
 
     fn probe_range(
@@ -275,6 +275,7 @@ mod tests {
             Action::ReadAccessed {
                 shortest: period,
                 pass: period,
+                parts: 1,
             },
             Action::ProbeNext { node: NODE, pages },
             Action::ProbeRange {

@@ -141,16 +141,16 @@ impl Tracking {
         }
     }
 
-    /// Reads accessed bits in passes of that length.
+    /// Reads accessed bits in passes of that length, one in so many of all memory.
     ///
     /// # Errors
     ///
     /// Where that is not the source.
-    pub fn read(&self, shortest: Nanos, pass: Nanos) -> Served {
+    pub fn read(&self, shortest: Nanos, pass: Nanos, parts: u32) -> Served {
         let Source::AccessedBits(tracker) = &self.source else {
             return Err(Refusal::Unserved);
         };
-        tracker.ask(shortest, pass);
+        tracker.ask(shortest, pass, parts);
         Ok(())
     }
 

@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     })?;
     let mut child = Command::new(&command[1]).args(&command[2..]).spawn()?;
     tracker.add(Pid(child.id()), true)?;
-    tracker.ask(Nanos::from_millis(1), Nanos::from_millis(pass));
+    tracker.ask(Nanos::from_millis(1), Nanos::from_millis(pass), 1);
     let status = loop {
         tracker.poll(Duration::ZERO, &mut |_| {})?;
         tracker.told(|_| {});

@@ -98,7 +98,7 @@ fn watch(start: u64) -> Result<Vec<Group>, Box<dyn Error>> {
     let mut faults = HintFaultTracker::open(HintFaultTrackerConfig::default())?;
     bits.add(own, false)?;
     faults.add(own, false)?;
-    bits.ask(Nanos::from_millis(1), PASS);
+    bits.ask(Nanos::from_millis(1), PASS, 1);
     let mut groups = vec![Group::default(); PERIODS.len()];
     let group_of = |addr: u64| Some(usize::try_from(addr.checked_sub(start)?).ok()? / CHUNK);
     let (mut passes, begin) = (0, Instant::now());

@@ -22,6 +22,7 @@ use terrace_core::Nanos;
 use terrace_core::PageRef;
 use terrace_core::PageSize;
 use terrace_core::Pid;
+use terrace_core::is_sampled;
 use terrace_track::AccessedBits;
 use terrace_track::AccessedBitsConfig;
 use terrace_track::TrackEvent;
@@ -179,7 +180,7 @@ fn a_page_is_seen_in_the_share_of_its_period_that_has_passed() {
     let mut tracker = open();
     std::thread::scope(|scope| {
         scope.spawn(|| touch_by_period(start, &stop, &worst));
-        tracker.ask(Nanos::from_millis(1), Nanos::from_millis(400));
+        tracker.ask(Nanos::from_millis(1), Nanos::from_millis(400), 1);
         // What a thread that lost its processor touched late says nothing of the reader.
         let quiet = (0..60).find_map(|_| {
             worst.store(0, Ordering::Relaxed);
@@ -188,7 +189,6 @@ fn a_page_is_seen_in_the_share_of_its_period_that_has_passed() {
         });
         stop.store(true, Ordering::Relaxed);
         let quiet = quiet.expect("a second without another program on our processor");
-        // The first may have begun before.
         quiet[1..].iter().for_each(|pass| check_pass(pass, start));
     });
     println!("{:?}", tracker.counters());
@@ -207,7 +207,7 @@ fn the_hottest_pages_are_seen_at_once() {
                 (0..16).for_each(|page| touch(start + page * 4096));
             }
         });
-        tracker.ask(Nanos::from_millis(1), Nanos::from_millis(100));
+        tracker.ask(Nanos::from_millis(1), Nanos::from_millis(100), 1);
         let passes = gather(&mut tracker, start, 1, 12);
         stop.store(true, Ordering::Relaxed);
         let mut late = 0;
@@ -243,7 +243,7 @@ fn huge_pages_are_one_page() {
     let _alone = alone();
     let start = memory(4, Advice::LinuxHugepage);
     let mut tracker = open();
-    tracker.ask(Nanos::from_millis(1), Nanos::from_millis(50));
+    tracker.ask(Nanos::from_millis(1), Nanos::from_millis(50), 1);
     let passes = gather(&mut tracker, start, 4, 3);
     let huge = passes[2].iter().filter(|r| r.as_chunk().huge).count();
     if huge == 0 {
@@ -258,12 +258,45 @@ fn huge_pages_are_one_page() {
     );
 }
 
+/// One in four passes reads all chunks, the others a sample, and what is not read costs nothing.
+#[test]
+fn a_pass_may_read_a_sample() {
+    let _alone = alone();
+    let start = memory(64, Advice::LinuxNoHugepage);
+    let mut tracker = open();
+    tracker.ask(Nanos::from_millis(1), Nanos::from_millis(50), 4);
+    let passes = gather(&mut tracker, start, 64, 9);
+    let all: Vec<Addr> = (0..64).map(|chunk| Addr(start + chunk * CHUNK)).collect();
+    let sample: Vec<Addr> = all
+        .iter()
+        .copied()
+        .filter(|chunk| is_sampled(*chunk, 4))
+        .collect();
+    assert!((4..32).contains(&sample.len()), "{sample:?}");
+    let mut whole = 0;
+    for pass in &passes {
+        let readings = || pass.iter().map(Reading::as_chunk);
+        let last = readings().filter(|reading| reading.last && all.contains(&reading.start));
+        let mut read: Vec<Addr> = last.map(|reading| reading.start).collect();
+        read.sort();
+        let parts = readings().next().expect("something is read").parts;
+        assert!(readings().all(|reading| reading.parts == parts));
+        match parts {
+            1 => assert_eq!(read, all),
+            4 => assert_eq!(read, sample),
+            parts => panic!("one in {parts}"),
+        }
+        whole += u32::from(parts == 1);
+    }
+    assert!((2..=3).contains(&whole), "{whole} of 9");
+}
+
 #[test]
 fn memory_that_goes_is_told_no_more_and_a_pause_ends_all() {
     let _alone = alone();
     let start = memory(2, Advice::LinuxNoHugepage);
     let mut tracker = open();
-    tracker.ask(Nanos::from_millis(1), Nanos::from_millis(50));
+    tracker.ask(Nanos::from_millis(1), Nanos::from_millis(50), 1);
     let first = gather(&mut tracker, start, 2, 2);
     assert!(
         first[1]
@@ -299,7 +332,7 @@ fn children_are_followed_and_their_ends_told() {
     tracker
         .add(Pid(std::process::id()), true)
         .expect("this process");
-    tracker.ask(Nanos::from_millis(1), Nanos::from_millis(50));
+    tracker.ask(Nanos::from_millis(1), Nanos::from_millis(50), 1);
     let mut child = Command::new("sleep").arg("2").spawn().expect("sleep");
     let pid = Pid(child.id());
     let (mut events, mut read) = (Vec::new(), 0);
@@ -364,7 +397,7 @@ fn nobody_waits_longer_for_a_mapping_than_a_clearing_may_take() {
             tracker
                 .add(Pid(std::process::id()), false)
                 .expect("this process");
-            tracker.ask(Nanos::from_millis(20), Nanos::from_millis(20));
+            tracker.ask(Nanos::from_millis(20), Nanos::from_millis(20), 1);
             tracker
         });
         std::thread::sleep(Duration::from_millis(700));
@@ -424,7 +457,7 @@ fn anonymous_memory_is_dirty_for_ever() {
     let _alone = alone();
     let start = memory(8, Advice::LinuxNoHugepage);
     let mut tracker = open();
-    tracker.ask(Nanos::from_millis(10), Nanos::from_millis(50));
+    tracker.ask(Nanos::from_millis(10), Nanos::from_millis(50), 1);
     gather(&mut tracker, start, 8, 10);
     drop(tracker);
     let (dirty, clean) = dirty_and_clean(start);
@@ -469,7 +502,7 @@ fn reading_takes_what_its_budget_is() {
         tracker
             .add(Pid(std::process::id()), false)
             .expect("this process");
-        tracker.ask(Nanos::from_millis(10), Nanos::from_millis(10));
+        tracker.ask(Nanos::from_millis(10), Nanos::from_millis(10), 1);
         // The first pass knows no price yet.
         gather(&mut tracker, start, 96, 2);
         let budget = f64::from(budget_permille);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The simulated reader of accessed bits: a ladder of readings over all pages, pass after pass.
 //!
-//! A pass clears every bit once and reads them after the shortest wait, twice that, and so on up to
+//! A pass clears the bits of the pages whose turn it is ([`Turns`]) once and reads them after the shortest wait, twice that, and so on up to
 //! the pass's length ([`ladder`]). The next pass begins with the last reading. What it tells is what
 //! [`ChunkReading`] says. Whether a page was touched the clock knows: the exact engine has it from the
 //! visits, the rate engine draws `1 - exp(-visits since the last look)` for pages not yet seen.
@@ -12,12 +12,13 @@
 //! Pages of 1 GiB are not read: none of them moves.
 
 use terrace_core::Addr;
-use terrace_core::CHUNK_PAGES;
+use terrace_core::CHUNK_BYTES;
 use terrace_core::ChunkReading;
 use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::PageBits;
 use terrace_core::PageSize;
+use terrace_core::Turns;
 use terrace_core::ladder;
 use terrace_core::shorten;
 use terrace_policy::Engine;
@@ -40,6 +41,12 @@ const CHUNK: u32 = 512;
 pub(crate) struct Reader {
     /// The waits of the pass after this one.
     asked: (u64, u64),
+    /// One in so many passes reads all.
+    parts: u32,
+    /// By program.
+    turns: Vec<Turns>,
+    /// What this pass reads.
+    chunks: Vec<Chunk>,
     /// When the bits were cleared.
     cleared: u64,
     /// Readings of this pass, ns from the clearing.
@@ -50,6 +57,30 @@ pub(crate) struct Reader {
     seen: Vec<u64>,
     /// By program: how many of its pages were.
     set: Vec<u64>,
+}
+
+/// Pages of one size in 2 MiB of a program's addresses.
+#[derive(Debug, Clone)]
+struct Chunk {
+    program: usize,
+    units: std::ops::Range<u32>,
+    /// Of the first, in base pages from the beginning.
+    offset: u32,
+    number: u32,
+    huge: bool,
+}
+
+impl Chunk {
+    fn start(&self) -> Addr {
+        Addr(BASE + u64::from(self.number) * CHUNK_BYTES)
+    }
+}
+
+impl Reader {
+    fn pages(&self) -> u32 {
+        let units = self.chunks.iter().map(|chunk| &chunk.units);
+        units.map(|units| units.end - units.start).sum()
+    }
 }
 
 /// What one reading of a chunk gathers.
@@ -63,16 +94,20 @@ struct Gathered {
 
 impl World {
     /// The policy asked for readings; a pass under way ends sooner where the new ones are shorter.
-    pub(crate) fn start_reading(&mut self, shortest: u64, pass: u64) {
+    pub(crate) fn start_reading(&mut self, (shortest, pass): (u64, u64), parts: u32) {
         match &mut self.reader {
             Some(reader) => {
                 reader.asked = (shortest, pass);
+                reader.parts = parts;
                 let end = Nanos(pass.max(self.now - reader.cleared));
                 shorten(&mut reader.rungs, reader.done, end);
             }
             None => {
                 let reader = Reader {
                     asked: (shortest, pass),
+                    parts,
+                    turns: vec![Turns::default(); self.space.programs()],
+                    chunks: Vec::new(),
                     cleared: self.now,
                     rungs: Vec::new(),
                     done: 0,
@@ -96,7 +131,7 @@ impl World {
         })
     }
 
-    /// Clears or reads all bits; its time has come.
+    /// Clears or reads; its time has come.
     pub(crate) fn reading_step(&mut self, engine: &mut Engine, clock: &mut dyn Clock) {
         let Some(mut reader) = self.reader.take() else {
             return;
@@ -107,7 +142,7 @@ impl World {
         }
         if reader.done == reader.rungs.len() {
             self.tell_costs(&reader, engine);
-            self.clear_all(&mut reader, clock);
+            self.begin_pass(&mut reader, clock);
         }
         self.reader = Some(reader);
         self.pump(engine);
@@ -123,8 +158,13 @@ impl World {
         let rungs = reader.rungs.len() as f64;
         let each = self.costs.accessed_clear_ns + rungs * self.costs.accessed_read_ns;
         for program in (0..self.space.programs()).filter(|_| rungs > 0.0) {
-            let regions = self.space.program_regions(program).iter();
-            let pages: u32 = regions.map(|region| region.count).sum();
+            let chunks = reader
+                .chunks
+                .iter()
+                .filter(|chunk| chunk.program == program);
+            let pages: u32 = chunks
+                .map(|chunk| chunk.units.end - chunk.units.start)
+                .sum();
             let busy = f64::from(pages) * each + self.shootdown_ns(program, By::Worker);
             #[expect(
                 clippy::cast_possible_truncation,
@@ -137,6 +177,7 @@ impl World {
             );
             let over = Event::Watched {
                 pid: pid(program),
+                parts: reader.turns[program].parts(),
                 pages: u64::from(pages),
                 busy,
                 lost,
@@ -145,17 +186,52 @@ impl World {
         }
     }
 
-    fn clear_all(&mut self, reader: &mut Reader, clock: &mut dyn Clock) {
+    /// The 2 MiB of a program's addresses that units are in, by region: base pages of one region, or a huge page.
+    fn chunks_of(&self, program: usize) -> Vec<Chunk> {
+        let mut chunks = Vec::new();
+        for region in self.space.program_regions(program) {
+            let (step, huge) = match region.size {
+                PageSize::Base4K => (CHUNK, false),
+                PageSize::Huge2M => (1, true),
+                PageSize::Giant1G => continue,
+            };
+            let end = region.unit + region.count;
+            let mut unit = region.unit;
+            while unit < end {
+                // Chunks begin at multiples of 2 MiB, regions of base pages need not.
+                let base = self.space.base_pages(unit).0;
+                let until = (unit + step - if huge { 0 } else { base % CHUNK }).min(end);
+                chunks.push(Chunk {
+                    program,
+                    units: unit..until,
+                    offset: base % CHUNK,
+                    number: base / CHUNK,
+                    huge,
+                });
+                unit = until;
+            }
+        }
+        chunks
+    }
+
+    /// Begins a pass: the chunks whose turn it is are cleared.
+    fn begin_pass(&mut self, reader: &mut Reader, clock: &mut dyn Clock) {
         reader.cleared = self.now;
         reader.rungs = ladder(Nanos(reader.asked.0), Nanos(reader.asked.1));
         reader.done = 0;
         reader.seen.fill(0);
         reader.set.fill(0);
-        for unit in 0..self.space.units() {
+        reader.chunks.clear();
+        for (program, turns) in reader.turns.iter_mut().enumerate() {
+            let mut chunks = self.chunks_of(program);
+            turns.begin(reader.parts);
+            chunks.retain(|chunk| turns.has(chunk.start()));
+            reader.chunks.extend(chunks);
+        }
+        for unit in reader.chunks.iter().flat_map(|chunk| chunk.units.clone()) {
             clock.test_and_clear(self, unit);
         }
-        let pages = f64::from(self.space.units());
-        self.supervise(pages * self.costs.accessed_clear_ns);
+        self.supervise(f64::from(reader.pages()) * self.costs.accessed_clear_ns);
         for program in 0..self.space.programs() {
             self.supervise(self.shootdown_ns(program, By::Worker));
             self.charge_shootdowns(program, By::Worker, Charge::Profiling, 1.0);
@@ -163,29 +239,16 @@ impl World {
     }
 
     fn read(&mut self, reader: &mut Reader, engine: &mut Engine, clock: &mut dyn Clock) {
-        for program in 0..self.space.programs() {
-            let set = reader.set[program];
-            for region in self.space.program_regions(program).to_vec() {
-                let (step, huge) = match region.size {
-                    PageSize::Base4K => (CHUNK, false),
-                    PageSize::Huge2M => (1, true),
-                    PageSize::Giant1G => continue,
-                };
-                let end = region.unit + region.count;
-                let mut unit = region.unit;
-                while unit < end {
-                    // Chunks begin at multiples of 2 MiB, regions of base pages need not.
-                    let base = self.space.base_pages(unit).0;
-                    let until = (unit + step - if huge { 0 } else { base % CHUNK }).min(end);
-                    let chunk = (unit..until, base % CHUNK, base / CHUNK);
-                    self.read_chunk(reader, engine, clock, (program, huge), chunk);
-                    unit = until;
-                }
-            }
-            let set = self.set_again_ns(reader.set[program] - set);
+        let before = reader.set.clone();
+        for chunk in std::mem::take(&mut reader.chunks) {
+            self.read_chunk(reader, engine, clock, &chunk);
+            reader.chunks.push(chunk);
+        }
+        for (program, before) in before.into_iter().enumerate() {
+            let set = self.set_again_ns(reader.set[program] - before);
             self.charge(program, Charge::Profiling, set);
         }
-        self.supervise(f64::from(self.space.units()) * self.costs.accessed_read_ns);
+        self.supervise(f64::from(reader.pages()) * self.costs.accessed_read_ns);
     }
 
     fn read_chunk(
@@ -193,12 +256,12 @@ impl World {
         reader: &mut Reader,
         engine: &mut Engine,
         clock: &mut dyn Clock,
-        (program, huge): (usize, bool),
-        (units, offset, number): (std::ops::Range<u32>, u32, u32),
+        chunk: &Chunk,
     ) {
+        let program = chunk.program;
         let mut got = Gathered::default();
-        for (index, unit) in units.enumerate() {
-            let page = index + offset as usize;
+        for (index, unit) in chunk.units.clone().enumerate() {
+            let page = index + chunk.offset as usize;
             let node = self.node(unit);
             if node >= NODES {
                 continue;
@@ -232,12 +295,13 @@ impl World {
         let ran = |time: Nanos| Nanos(time.0.saturating_mul(threads));
         let reading = ChunkReading {
             pid: pid(program),
-            start: Addr(BASE + u64::from(number) * (CHUNK_PAGES as u64) * 4096),
+            parts: reader.turns[program].parts(),
+            start: chunk.start(),
             since,
             until,
             ran: Some((ran(since), ran(until))),
             last,
-            huge,
+            huge: chunk.huge,
             present: got.present,
             accessed: got.accessed,
             fresh: got.fresh,

@@ -696,6 +696,7 @@ impl World {
                 self.supervise(ns);
                 let over = Event::Watched {
                     pid: space::pid(program),
+                    parts: 1,
                     pages,
                     busy: Nanos(round(ns)),
                     lost: Nanos::ZERO,
@@ -828,11 +829,11 @@ impl terrace_policy::Machine for World {
         Ok(())
     }
 
-    fn read_accessed(&mut self, _now: Nanos, shortest: Nanos, pass: Nanos) -> Served {
+    fn read_accessed(&mut self, _now: Nanos, shortest: Nanos, pass: Nanos, parts: u32) -> Served {
         if !self.tracked.bits {
             return Err(Refusal::Unserved);
         }
-        self.start_reading(shortest.0, pass.0);
+        self.start_reading((shortest.0, pass.0), parts);
         Ok(())
     }
 

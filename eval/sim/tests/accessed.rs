@@ -12,6 +12,7 @@ use terrace_core::Measurement;
 use terrace_core::Nanos;
 use terrace_core::PageBits;
 use terrace_core::Pid;
+use terrace_core::is_sampled;
 use terrace_machine_spec::Machine;
 use terrace_policy::Action;
 use terrace_policy::Event;
@@ -31,6 +32,8 @@ const PASS: Nanos = Nanos::from_millis(100);
 #[derive(Debug, Default)]
 struct Log {
     passes: u64,
+    /// Of each pass: of how many chunks it read one, and how many pages.
+    watched: Vec<(u32, u64)>,
     /// By rung, ns: pages first seen there, in all passes but the first.
     fresh: BTreeMap<u64, u64>,
     unseen: u64,
@@ -41,6 +44,7 @@ struct Log {
 #[derive(Debug)]
 struct Reader {
     asks: bool,
+    parts: u32,
     log: Arc<Mutex<Log>>,
 }
 
@@ -48,9 +52,18 @@ impl Policy for Reader {
     fn name(&self) -> &'static str {
         "reader"
     }
-    fn observe(&mut self, _now: Nanos, _event: &Event) {}
+    fn observe(&mut self, _now: Nanos, event: &Event) {
+        if let Event::Watched { parts, pages, .. } = *event {
+            self.log
+                .lock()
+                .expect("one thread")
+                .watched
+                .push((parts, pages));
+        }
+    }
     fn accessed(&mut self, _now: Nanos, reading: &ChunkReading<'_>) {
         let mut log = self.log.lock().expect("one thread");
+        assert!(is_sampled(reading.start, reading.parts));
         let key = (reading.pid, reading.start);
         let (seen, until) = log.seen.remove(&key).unwrap_or_default();
         assert!(reading.since >= until && reading.since < reading.until);
@@ -77,6 +90,7 @@ impl Policy for Reader {
         std::mem::take(&mut self.asks).then_some(Action::ReadAccessed {
             shortest: SHORTEST,
             pass: PASS,
+            parts: self.parts,
         })
     }
     fn next_deadline(&self) -> Nanos {
@@ -109,11 +123,12 @@ fn run(
     terrace_sim::run_with(&setup, &mut |_| wrap(), &mut |_| {}).expect("it can be simulated");
 }
 
-fn read(engine: EngineKind) -> Log {
+fn read(engine: EngineKind, parts: u32) -> Log {
     let log = Arc::new(Mutex::new(Log::default()));
     run(engine, "none", &[TrackerKind::AccessedBits], &mut || {
         Box::new(Reader {
             asks: true,
+            parts,
             log: Arc::clone(&log),
         })
     });
@@ -126,7 +141,7 @@ fn read(engine: EngineKind) -> Log {
 #[test]
 #[expect(clippy::cast_precision_loss, reason = "numbers of pages")]
 fn readings_keep_the_contract_and_engines_agree() {
-    let (exact, rate) = (read(EngineKind::Exact), read(EngineKind::Rate));
+    let (exact, rate) = (read(EngineKind::Exact, 1), read(EngineKind::Rate, 1));
     assert!(exact.passes > 50);
     assert_eq!(exact.passes, rate.passes);
     let pages: u64 = exact.fresh.values().sum::<u64>() + exact.unseen;
@@ -210,6 +225,7 @@ fn hint_faults_and_accessed_bits_tell_the_same_of_a_page() {
             let read = Action::ReadAccessed {
                 shortest: SHORTEST,
                 pass: PASS,
+                parts: 1,
             };
             let scan = Action::Scan {
                 scope: ScanScope::Slow,
@@ -224,5 +240,22 @@ fn hint_faults_and_accessed_bits_tell_the_same_of_a_page() {
         });
         let [faulted, idle] = *log.lock().expect("one thread");
         assert!(faulted > 1_000 && idle > 100, "{engine:?} {faulted} {idle}");
+    }
+}
+
+#[test]
+fn one_pass_in_four_reads_all_and_the_others_a_sample() {
+    for engine in [EngineKind::Exact, EngineKind::Rate] {
+        let watched = read(engine, 4).watched;
+        assert_eq!(watched.len(), 10);
+        let all = watched.iter().map(|(_, pages)| *pages).max().expect("ten");
+        for (parts, pages) in watched.iter().copied() {
+            match parts {
+                1 => assert_eq!(pages, all),
+                _ => assert!(pages > all / 16 && pages < all / 2, "{pages} of {all}"),
+            }
+        }
+        let turns: Vec<u32> = watched.into_iter().map(|(parts, _)| parts).collect();
+        assert_eq!(turns[..9], [4, 4, 4, 1, 4, 4, 4, 1, 4]);
     }
 }

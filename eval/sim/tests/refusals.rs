@@ -104,6 +104,7 @@ fn what_is_not_there_is_refused_and_the_rest_is_served() {
         Action::ReadAccessed {
             shortest: Nanos::from_millis(1),
             pass: Nanos::from_millis(16),
+            parts: 1,
         },
         Action::Inventory,
         Action::FindSlow { pid: Pid(1) },

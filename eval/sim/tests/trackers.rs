@@ -102,6 +102,7 @@ fn asked(system: &str, trackers: &[TrackerKind], engine: EngineKind) -> Seen {
     let read = Action::ReadAccessed {
         shortest: Nanos::from_millis(1),
         pass: Nanos::from_millis(500),
+        parts: 1,
     };
     let seen = Arc::new(Mutex::new(Seen::default()));
     let asker = || Asker {

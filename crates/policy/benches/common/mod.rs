@@ -170,6 +170,7 @@ impl Bench {
             let seen = if accessed { present } else { PageBits::NONE };
             let reading = ChunkReading {
                 pid: Pid(1),
+                parts: 1,
                 start: Addr(chunk * CHUNK_BYTES),
                 since: Nanos::ZERO,
                 until: Nanos(1),
@@ -185,6 +186,7 @@ impl Bench {
         }
         let event = Event::Watched {
             pid: Pid(1),
+            parts: 1,
             pages: pages as u64,
             busy: Nanos(1),
             lost: Nanos::ZERO,

@@ -12,6 +12,7 @@ use terrace_core::PageBits;
 use terrace_core::PageRef;
 use terrace_core::PageSize;
 use terrace_core::Pid;
+use terrace_core::Turns;
 use terrace_core::shorten;
 use terrace_policy::About;
 use terrace_policy::Action;
@@ -76,6 +77,8 @@ pub(crate) struct Machine {
     now: u64,
     shortest: u64,
     pass: u64,
+    parts: u32,
+    turns: Turns,
     cleared: u64,
     pub(crate) dice: Dice,
     /// Processor time that reading it all takes.
@@ -106,6 +109,8 @@ impl Machine {
             now: 0,
             shortest: 0,
             pass: 0,
+            parts: 1,
+            turns: Turns::default(),
             cleared: 0,
             dice: Dice(1),
             busy: Nanos::ZERO,
@@ -154,8 +159,13 @@ impl Machine {
             let mut ends = Vec::new();
             while let Some(action) = self.policy.poll_action() {
                 match action {
-                    Action::ReadAccessed { shortest, pass } => {
+                    Action::ReadAccessed {
+                        shortest,
+                        pass,
+                        parts,
+                    } => {
                         (self.shortest, self.pass) = (shortest.0, pass.0);
+                        self.parts = parts;
                     }
                     Action::Migrate {
                         page, migration, ..
@@ -209,6 +219,7 @@ impl Machine {
         let idle: Vec<f64> = (0..self.fast.len())
             .map(|page| idle(page, &mut self.dice, seconds(start)))
             .collect();
+        self.turns.begin(self.parts);
         let mut slices = self.slices();
         loop {
             slices
@@ -232,7 +243,8 @@ impl Machine {
         }
         let watched = Event::Watched {
             pid: PID,
-            pages: self.fast.len() as u64,
+            parts: self.turns.parts(),
+            pages: self.fast.len() as u64 / u64::from(self.turns.parts()),
             busy: self.busy,
             lost: self.lost,
         };
@@ -271,7 +283,9 @@ impl Machine {
         let until = self.now - slice.cleared;
         let last = slice.done == slice.rungs.len();
         self.cleared = slice.cleared;
-        for chunk in slice.chunks.clone() {
+        let start = |chunk: usize| Addr(chunk as u64 * CHUNK_BYTES);
+        let turns = self.turns;
+        for chunk in slice.chunks.clone().filter(|at| turns.has(start(*at))) {
             self.read(chunk, idle, slice.since, until, last);
         }
         until
@@ -326,6 +340,7 @@ impl Machine {
         };
         let reading = ChunkReading {
             pid: PID,
+            parts: self.turns.parts(),
             start: Addr(chunk as u64 * CHUNK_BYTES),
             since: Nanos(since),
             until: Nanos(until),

@@ -166,6 +166,7 @@ impl Machine {
             let touched = bits(&|n| accessed(n));
             let reading = ChunkReading {
                 pid: Pid(1),
+                parts: 1,
                 start: Addr(chunk * CHUNK_BYTES),
                 since: Nanos::ZERO,
                 until: Nanos::from_secs(1),

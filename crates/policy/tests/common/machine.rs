@@ -202,6 +202,7 @@ impl Machine {
         let nodes = [FAST, SLOW].map(|id| (id, bits(&mut all().filter(|n| self.node[n] == id))));
         let reading = ChunkReading {
             pid: Pid(1),
+            parts: 1,
             start: Addr(chunk * CHUNK_BYTES),
             since: self.before,
             until: Nanos(self.now.0 - self.cleared.0),

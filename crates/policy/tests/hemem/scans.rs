@@ -57,6 +57,7 @@ fn scan(policy: &mut Hemem, now: Nanos, accessed: &BTreeSet<u64>, node: impl Fn(
     }
     let reading = ChunkReading {
         pid: PID,
+        parts: 1,
         start: Addr(0),
         since: Nanos::ZERO,
         until: TICK,
@@ -120,6 +121,7 @@ fn two_mib_count_once_and_scans_are_asked_for() {
         let asked = Action::ReadAccessed {
             shortest: TICK,
             pass: TICK,
+            parts: 1,
         };
         assert_eq!((first, policy.name()), (Some(asked), "hemem-page-table"));
         for _ in 0..scans {

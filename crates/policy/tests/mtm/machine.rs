@@ -254,6 +254,7 @@ impl Machine {
             self.now,
             &Event::Watched {
                 pid,
+                parts: 1,
                 pages,
                 busy,
                 lost: Nanos::ZERO,

@@ -237,23 +237,25 @@ fn read(
                 };
                 engine.observe(now, &found);
             }
-            engine.observe(now, &watched(pid, pages, busy, lost));
+            engine.observe(now, &watched((pid, 1), pages, busy, lost));
         }
         Told::PassOver {
             pid,
+            parts,
             pages,
             busy,
             lost,
-        } => engine.observe(now, &watched(pid, pages, busy, lost)),
+        } => engine.observe(now, &watched((pid, parts), pages, busy, lost)),
     });
     for event in batch.finish() {
         engine.observe(now, &event);
     }
 }
 
-const fn watched(pid: Pid, pages: u64, busy: Nanos, lost: Nanos) -> Event {
+const fn watched((pid, parts): (Pid, u32), pages: u64, busy: Nanos, lost: Nanos) -> Event {
     Event::Watched {
         pid,
+        parts,
         pages,
         busy,
         lost,

@@ -75,13 +75,13 @@ impl Trackers {
         by_who_serves(asked)
     }
 
-    /// Reads accessed bits in passes of that length.
+    /// Reads accessed bits in passes of that length, one in so many of all memory.
     ///
     /// # Errors
     ///
     /// Where none does that.
-    pub fn read(&self, shortest: Nanos, pass: Nanos) -> Served {
-        by_who_serves(self.all.iter().map(|one| one.read(shortest, pass)))
+    pub fn read(&self, shortest: Nanos, pass: Nanos, parts: u32) -> Served {
+        by_who_serves(self.all.iter().map(|one| one.read(shortest, pass, parts)))
     }
 
     /// Whether one of them looks at named pages.

@@ -55,6 +55,7 @@ use crate::event::TrackStats;
 pub(crate) use figures::Figures;
 use nodes::Nodes;
 use reader::Reader;
+use shared::Asked;
 use shared::Order;
 use shared::Shared;
 
@@ -121,9 +122,15 @@ impl AccessedBits {
         })
     }
 
-    /// Reads in passes of that length from now on, each first after the shortest wait.
-    pub fn ask(&self, shortest: Nanos, pass: Nanos) {
-        self.shared.order(Order::Ask { shortest, pass });
+    /// Reads in passes of that length from now on, each first after the shortest wait; one in so many of all chunks
+    /// ([`terrace_core::Turns`]).
+    pub fn ask(&self, shortest: Nanos, pass: Nanos, parts: u32) {
+        let asked = Asked {
+            shortest,
+            pass,
+            parts,
+        };
+        self.shared.order(Order::Ask(asked));
     }
 
     /// Reads the bits of these pages of tracked processes and clears them, once: what is found is told together

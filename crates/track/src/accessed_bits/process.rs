@@ -12,6 +12,7 @@ use terrace_core::Addr;
 use terrace_core::Nanos;
 use terrace_core::Pid;
 use terrace_core::Range;
+use terrace_core::Turns;
 use terrace_sys::advise;
 use terrace_sys::process::PidFd;
 use terrace_sys::procmaps::Mapping;
@@ -30,6 +31,8 @@ pub(super) struct Process {
     /// The top table that this pass is of.
     root: u64,
     pub(super) slices: Vec<Slice>,
+    /// What of its memory this pass reads.
+    pub(super) turns: Turns,
     /// Slices that have readings before them.
     pub(super) left: usize,
     /// Entries and processor time of this pass so far.
@@ -37,7 +40,7 @@ pub(super) struct Process {
     pub(super) busy: Nanos,
     /// Entries whose bits the process has set again in this pass.
     pub(super) set: u64,
-    /// Processor time of the pass before.
+    /// Processor time of the last pass that read all.
     pub(super) busy_before: Nanos,
     /// Swapped bytes when last looked at.
     swapped: u64,
@@ -61,6 +64,7 @@ impl Process {
             bound: tables.bind(pid).ok()?,
             root: 0,
             slices: Vec::new(),
+            turns: Turns::default(),
             left: 0,
             pages: 0,
             busy: Nanos::ZERO,
@@ -78,9 +82,9 @@ impl Process {
         part.map(|mapping| mapping.range).collect()
     }
 
-    /// Begins a pass: finds what is in memory and cuts it into slices of so many entries. Whether there is
-    /// anything to read.
-    pub(super) fn begin(&mut self, tables: &mut PageTables, most: u64) -> bool {
+    /// Begins a pass, one in so many of all memory: finds what is in memory and cuts what of it is to be read into slices of so many
+    /// entries. Whether there is anything to read.
+    pub(super) fn begin(&mut self, tables: &mut PageTables, most: u64, parts: u32) -> bool {
         self.slices.clear();
         self.pages = 0;
         self.set = 0;
@@ -98,6 +102,8 @@ impl Process {
             return false;
         };
         self.root = walked.root;
+        self.turns.begin(parts);
+        found.retain(|chunk| self.turns.has(chunk.start));
         self.slices = cut(&found, &mappings, most);
         self.left = self.slices.len();
         self.left > 0
@@ -165,13 +171,29 @@ impl Process {
             start: slices.first().map_or(Addr(0), |slice| slice.hull().start),
             end: slices.last().map_or(Addr(0), |slice| slice.hull().end),
         };
+        let wanted: Vec<Wanted> = if self.turns.parts() > 1 {
+            let starts = slices.iter().flat_map(Slice::starts);
+            starts
+                .map(|start| Wanted {
+                    start,
+                    words: u8::MAX,
+                })
+                .collect()
+        } else {
+            Vec::new()
+        };
         let mut at = 0;
-        let walked = tables.walk(&self.bound, hull, |chunk| {
+        let each = |chunk: &RawChunk| {
             while slices[at].hull().end <= chunk.start() {
                 at += 1;
             }
             sink(&mut slices[at], chunk, as_found(chunk));
-        });
+        };
+        let walked = if wanted.is_empty() {
+            tables.walk(&self.bound, hull, each)
+        } else {
+            tables.look(&self.bound, &wanted, each)
+        };
         walked.is_ok_and(|walked| !walked.gone && walked.root == self.root)
     }
 
@@ -179,7 +201,10 @@ impl Process {
     pub(super) fn end(&mut self) {
         self.slices.clear();
         self.left = 0;
-        self.busy_before = std::mem::take(&mut self.busy);
+        let busy = std::mem::take(&mut self.busy);
+        if self.turns.parts() == 1 {
+            self.busy_before = busy;
+        }
     }
 }
 

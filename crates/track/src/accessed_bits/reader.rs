@@ -28,6 +28,7 @@ use super::nodes::Nodes;
 use super::process::Process;
 use super::reading::Reading;
 use super::reading::Told;
+use super::shared::Asked;
 use super::shared::Order;
 use super::shared::Shared;
 
@@ -61,8 +62,8 @@ pub(super) struct Reader {
     pub(super) processes: BTreeMap<Pid, Process>,
     young: BTreeSet<Pid>,
     queue: BinaryHeap<Due>,
-    /// First rung and length of a pass; nothing is read before it was asked for.
-    asked: Option<(Nanos, Nanos)>,
+    /// Nothing is read before it was asked for.
+    asked: Option<Asked>,
     paused: bool,
     /// What clearing named pages takes.
     pub(super) prices: Prices,
@@ -132,7 +133,7 @@ impl Reader {
                     self.young.remove(&pid);
                     self.processes.remove(&pid);
                 }
-                Order::Ask { shortest, pass } => self.ask(shortest, pass, now),
+                Order::Ask(asked) => self.ask(asked, now),
                 Order::Look(pages) if !self.paused => self.look(&pages),
                 Order::Look(_) => {}
                 Order::Pause(paused) => self.pause(paused, now),
@@ -150,11 +151,12 @@ impl Reader {
     }
 
     /// What is asked for holds for passes under way where it is shorter.
-    fn ask(&mut self, shortest: Nanos, pass: Nanos, now: Nanos) {
-        let before = self.asked.replace((shortest, pass));
+    fn ask(&mut self, asked: Asked, now: Nanos) {
+        let before = self.asked.replace(asked);
+        let pass = asked.pass;
         let first = before.is_none();
         let pays_off = self.least(Nanos::ZERO);
-        if before.is_some_and(|(_, before)| pass < before) && self.length.hurry(pays_off, now) {
+        if before.is_some_and(|before| pass < before.pass) && self.length.hurry(pays_off, now) {
             let processes = self.processes.values_mut();
             processes.for_each(|process| process.busy_before = Nanos::ZERO);
         }
@@ -207,6 +209,7 @@ impl Reader {
         } else if process.left == 0 && !process.slices.is_empty() {
             self.told.push(Told::PassOver {
                 pid,
+                parts: process.turns.parts(),
                 pages: process.pages,
                 busy: process.busy,
                 lost: self.lost(process.set),
@@ -249,7 +252,7 @@ impl Reader {
     /// How long a pass is: as asked for, or doubled as often as the budget wants it. `own` is what the last pass took of
     /// the process at hand, which is not among the others meanwhile.
     fn pass(&mut self, own: Nanos) -> Nanos {
-        let asked = self.asked.map_or(Nanos::from_secs(1), |(_, pass)| pass);
+        let asked = self.asked.map_or(Nanos::from_secs(1), |asked| asked.pass);
         let least = self.least(own);
         self.length.of(asked, least)
     }
@@ -262,10 +265,10 @@ impl Reader {
     }
 
     fn begin(&mut self, process: &mut Process, now: Nanos) -> bool {
-        if self.asked.is_none() || self.paused || process.left > 0 {
+        let Some(asked) = self.asked.filter(|_| !self.paused && process.left == 0) else {
             // Begun when it is asked for, or begun already.
             return true;
-        }
+        };
         #[expect(clippy::cast_precision_loss, reason = "a time of milliseconds")]
         let most = self.config.max_stall.0 as f64 / self.clear_ns;
         #[expect(
@@ -278,7 +281,7 @@ impl Reader {
             self.shared.count(|counts| counts.swapping += 1);
             return false;
         }
-        if !process.begin(&mut self.tables, most) {
+        if !process.begin(&mut self.tables, most, asked.parts) {
             return false;
         }
         self.queue.push(Reverse((now, process.pid, What::Slice(0))));
@@ -316,7 +319,7 @@ impl Reader {
             counts.longest_clear = counts.longest_clear.max(took);
         });
         let (shortest, pass) = (
-            self.asked.map_or(Nanos::ZERO, |(first, _)| first),
+            self.asked.map_or(Nanos::ZERO, |asked| asked.shortest),
             self.pass(process.busy_before),
         );
         let middle = before + Nanos(took.0 / 2);
@@ -342,6 +345,7 @@ impl Reader {
         let count = behind.take_while(|slice| slice.may_be_read(now)).count();
         let together = index..index + count.max(1);
         let (nodes, told, pid) = (&self.nodes, &mut self.told, process.pid);
+        let parts = process.turns.parts();
         let (before, mut entries, mut set) = (told.len(), 0, 0);
         let ran = clock::cpu_time_of(pid);
         let there = process.read(together.clone(), &mut self.tables, |slice, chunk, found| {
@@ -358,6 +362,7 @@ impl Reader {
             }
             told.push(Told::Reading(Reading {
                 pid,
+                parts,
                 start: found.start,
                 since,
                 until,

@@ -13,6 +13,7 @@ use terrace_core::Pid;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
     pub(super) pid: Pid,
+    pub(super) parts: u32,
     pub(super) start: Addr,
     pub(super) since: Nanos,
     pub(super) until: Nanos,
@@ -31,6 +32,7 @@ impl Reading {
     pub fn as_chunk(&self) -> ChunkReading<'_> {
         ChunkReading {
             pid: self.pid,
+            parts: self.parts,
             start: self.start,
             since: self.since,
             until: self.until,
@@ -82,6 +84,8 @@ pub enum Told {
     PassOver {
         /// The process.
         pid: Pid,
+        /// Of how many chunks the pass read one.
+        parts: u32,
         /// Entries that were read at each rung: base pages and huge pages, each one.
         pages: u64,
         /// Processor time that the pass took: finding, clearing, reading.

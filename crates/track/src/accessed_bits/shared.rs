@@ -16,12 +16,22 @@ use super::reading::Told;
 /// Readings that wait to be taken, at most: 400 bytes each. The thread waits when there are more.
 const WAITING_MAX: usize = 1 << 16;
 
+/// How to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Asked {
+    /// First rung and length of a pass.
+    pub(super) shortest: Nanos,
+    pub(super) pass: Nanos,
+    /// One in so many passes reads all chunks ([`terrace_core::Turns`]).
+    pub(super) parts: u32,
+}
+
 /// An order to the thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Order {
     Add(Pid),
     Remove(Pid),
-    Ask { shortest: Nanos, pass: Nanos },
+    Ask(Asked),
     Look(Vec<PageRef>),
     Pause(bool),
     Stop,

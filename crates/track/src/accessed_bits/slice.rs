@@ -71,6 +71,11 @@ impl Slice {
         }
     }
 
+    /// Where its chunks begin.
+    pub(super) fn starts(&self) -> impl Iterator<Item = Addr> {
+        self.chunks.iter().map(|chunk| chunk.start)
+    }
+
     /// The bits were cleared at that time, when the process had run for so long, and are to be read after these waits.
     pub(super) fn begin(&mut self, cleared: Nanos, ran: Option<Nanos>, rungs: Vec<Nanos>) {
         self.cleared = cleared;

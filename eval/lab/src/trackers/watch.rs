@@ -102,7 +102,7 @@ impl Bits {
         tracker.add(pid, false)?;
         let pages = range.bytes() / PAGE_BYTES;
         let pass = times(pages, Self::PAGE_NS * 1e3 / f64::from(permille));
-        tracker.ask(Self::SHORTEST, pass.max(Self::PASS));
+        tracker.ask(Self::SHORTEST, pass.max(Self::PASS), 1);
         Ok(Self {
             tracker,
             // The bit is set by a walk of the page tables, as if the page's entry were touched by the scanner.

@@ -50,9 +50,15 @@ impl Adaptive {
         let before = self.pace;
         self.pace.next(shown, &self.params);
         self.surprised = false;
-        if (self.pace.pass, self.pace.shortest) != (before.pass, before.shortest) {
+        if self.pace.asks() != before.asks() {
             self.ask();
         }
+    }
+
+    /// Of how many chunks the last passes read one, if all of them did.
+    fn parts(&self) -> u32 {
+        let all = self.processes.values().map(|process| process.parts);
+        all.min().unwrap_or(1)
     }
 
     /// What reading all pages once takes.
@@ -65,19 +71,26 @@ impl Adaptive {
         }
     }
 
-    /// Learns from a process's pass, which is over and took so much processor time: of the reader, and of the process itself.
-    pub(super) fn end_pass(&mut self, now: Nanos, pid: Pid, (busy, lost): (Nanos, Nanos)) {
+    /// Learns from a process's pass of one in so many chunks, which is over and took so much processor time: of the reader, and of the
+    /// process itself.
+    pub(super) fn end_pass(
+        &mut self,
+        now: Nanos,
+        (pid, parts): (Pid, u32),
+        (busy, lost): (Nanos, Nanos),
+    ) {
         let keep = self.params.keep();
         let Some(process) = self.processes.get_mut(&pid) else {
             return;
         };
         process.over = true;
-        (process.busy, process.lost) = (busy, lost);
+        process.parts = parts;
         process.pass = process.pass.wrapping_add(1);
-        process.first_before = std::mem::take(&mut process.first);
-        // Transitions of a pass of another length are others, and those between two lengths are of neither.
-        let changed = (process.pass_s / process.pass_s_before - 1.0).abs() > 0.1;
-        process.pass_s_before = process.pass_s;
+        let changed = process.changes_length();
+        if parts == 1 {
+            (process.busy, process.lost) = (busy, lost);
+            process.first_before = std::mem::take(&mut process.first);
+        }
         if process.is_new_phase(now, changed, keep, &mut self.steps) {
             // Nothing that was estimated or counted is of it.
             process.transitions = Transitions::new();
@@ -92,9 +105,16 @@ impl Adaptive {
             process.lag = Lag::new();
             self.chunks.of(pid).for_each(|(_, chunk)| chunk.then = None);
         }
+        if parts > 1 {
+            // Passes in a row are counted only where all of them are of all chunks.
+            self.chunks.of(pid).for_each(|(_, chunk)| chunk.then = None);
+            return;
+        }
         if process.pass.is_multiple_of(LAG) {
             let chunks = self.chunks.len();
-            process.lag.fade(keep);
+            if self.chunks.of(pid).any(|(_, chunk)| chunk.then.is_some()) {
+                process.lag.fade(keep);
+            }
             for (key, chunk) in self.chunks.of(pid) {
                 process.lag.turn(key.1, chunk, process.pass, chunks);
             }
@@ -153,6 +173,7 @@ impl Adaptive {
         self.counters.swaps += quotas.swapped;
         Shown {
             saves: quotas.saves,
+            spends: quotas.spends,
             price: self.price(),
             fast: on_fast,
             first: self
@@ -160,6 +181,8 @@ impl Adaptive {
                 .values()
                 .map(|process| process.first_before)
                 .sum(),
+            chunks: self.chunks.len(),
+            parts: self.parts(),
             surprised: self.surprised,
         }
     }

@@ -25,6 +25,8 @@ terrace_core::figures! {
         pass_ms: u64 as Milliseconds,
         /// The first wait after clearing, which the others double.
         shortest_us: u64 as Microseconds,
+        /// Of how many chunks of memory a pass reads one; all are read once in the longest pass.
+        parts: u64 as Count,
         /// Migrations under way.
         moving: u64 as Count,
         /// Memory that the policy takes for what it knows of pages.

@@ -17,8 +17,11 @@
 //! Counted against a copy of the levels of L passes ago, kept of a sample of the chunks where there are many ([`sampled`]). Until
 //! there is one, M and r stand for them.
 
+use terrace_core::Addr;
+use terrace_core::CHUNK_BYTES;
 use terrace_core::CHUNK_PAGES;
 use terrace_core::PageBits;
+use terrace_core::is_sampled;
 
 use super::chunks::Chunk;
 use super::classes::CLASSES;
@@ -56,9 +59,8 @@ pub(super) struct Then {
 
 /// Whether a chunk is counted where there are so many: about one in as many as there are times more than [`CHUNKS`].
 fn sampled(number: u64, chunks: usize) -> bool {
-    let of = (chunks / CHUNKS).max(1).next_power_of_two();
-    // By its hash: chunks at round addresses may be alike.
-    number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40 & (of as u64 - 1) == 0
+    let parts = u32::try_from(chunks / CHUNKS).unwrap_or(1 << 24);
+    is_sampled(Addr(number * CHUNK_BYTES), parts.max(1))
 }
 
 /// Bytes that copies of so many chunks take, about.

@@ -18,6 +18,7 @@ impl Adaptive {
         let Some(process) = self.processes.get_mut(&key.0) else {
             return PageBits::NONE;
         };
+        process.transitions.reads(reading.parts);
         let seconds = |(since, until): (Nanos, Nanos)| (since.as_secs_f64(), until.as_secs_f64());
         let ours = seconds((reading.since.min(reading.until), reading.until));
         let ran = reading.ran.filter(|_| self.params.own_time).map(seconds);
@@ -75,7 +76,7 @@ impl Adaptive {
             let missed = present.without(&reading.accessed);
             observe(missed, self.steps.of(unseen, age), unseen);
         }
-        if reading.since == Nanos::ZERO && !reading.last {
+        if reading.since == Nanos::ZERO && !reading.last && reading.parts == 1 {
             process.first += u64::from(fresh.count()) * base_pages;
         }
         fresh.without(&fast)

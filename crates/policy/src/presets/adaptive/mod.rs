@@ -158,10 +158,7 @@ impl Adaptive {
             tiers,
             costs: Costs::default(),
             moves: Moves::new(params.inflight_pages),
-            asks: VecDeque::from([Action::ReadAccessed {
-                shortest: pace.shortest,
-                pass: pace.pass,
-            }]),
+            asks: VecDeque::from([pace.asks()]),
             steps: Steps::default(),
             tally: Tally::default(),
             pace,
@@ -193,10 +190,7 @@ impl Adaptive {
 
     /// Asks for readings at the present pace.
     fn ask(&mut self) {
-        self.asks.push_back(Action::ReadAccessed {
-            shortest: self.pace.shortest,
-            pass: self.pace.pass,
-        });
+        self.asks.push_back(self.pace.asks());
     }
 }
 
@@ -224,9 +218,13 @@ impl Policy for Adaptive {
             } => self.end_move(page, migration, verdict),
             Event::Latency { node, read } => self.latencies.measured(node, read),
             Event::Watched {
-                pid, busy, lost, ..
+                pid,
+                parts,
+                busy,
+                lost,
+                ..
             } => {
-                self.end_pass(now, pid, (busy, lost));
+                self.end_pass(now, (pid, parts), (busy, lost));
                 if self.plan_by == Nanos::MAX {
                     self.plan_by = now + Nanos(self.pace.pass.0 / 2);
                 }
@@ -314,6 +312,7 @@ impl Policy for Adaptive {
             surprises: c.surprises,
             pass_ms: self.pace.pass.0 / 1_000_000,
             shortest_us: self.pace.shortest.0 / 1_000,
+            parts: u64::from(self.pace.parts),
             moving: self.moves.under_way(),
             metadata_bytes: self.bytes(),
         }

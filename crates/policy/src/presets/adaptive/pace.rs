@@ -8,6 +8,7 @@
 //! pass      x 2  while  waited < cost / 2  and  share > 1 %,  or  share > 5 %
 //!           / 2  while  waited > cost * 2
 //!           the shortest  when a process surprises  and  share of 30 s <= 5 %: no other surprise is believed for so long
+//! parts     60 s / pass  while each of the last 8 plans spends less on moves than reading one of so many chunks costs;  1  else
 //! shortest  / 2  while more pages are seen at the first reading than half of the fast tier has: they cannot be told apart
 //!           x 2  while they are less than a 32nd of it
 //! ```
@@ -15,12 +16,18 @@
 //! A pass twice as long has half the cost a second and twice the wait: their sum is least where the two are equal, and of the powers of
 //! two where they differ by a factor of two at most.
 //!
+//! Plans that hardly move anything, for as long as is looked back (`lag`), say that there is nothing to be had by reading. A sample then says
+//! whether pages still do what is known of them, and all are read once in the longest pass ([`terrace_core::Turns`]). A sample counts for nothing
+//! else (`transitions`); its plan is taken to be that part of the plan for all.
+//!
 //! A program loses time as it has to set the bits of its pages again, one after the other. These are about what reading takes,
 //! not about pages: a page is judged by its value only.
 
 use terrace_core::Nanos;
 
+use super::lag::LAG;
 use super::params::Params;
+use crate::event::Action;
 
 /// Share that reading may take of a processor, and of the programs' time: at rest, and while it pays.
 const REST_SHARE: f64 = 0.01;
@@ -29,6 +36,9 @@ const BUSY_SHARE: f64 = 0.05;
 pub(super) const ALARM_AGAIN: Nanos = Nanos::from_millis(30_000);
 /// The shortest wait stays within this factor of the first one.
 const FINER: u64 = 8;
+
+/// Chunks of a sample at least: 4,096 base pages.
+const SAMPLE_CHUNKS: usize = 8;
 
 /// What reading all pages once takes.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -63,11 +73,16 @@ impl Price {
 pub(super) struct Shown {
     /// What its plan saves, ns a second.
     pub(super) saves: f64,
+    /// What its moves take, ns.
+    pub(super) spends: f64,
     pub(super) price: Price,
     /// Pages in fast memory.
     pub(super) fast: u64,
     /// Pages of either that were seen at the first reading.
     pub(super) first: u64,
+    /// Chunks that there are, and of how many the pass read one.
+    pub(super) chunks: usize,
+    pub(super) parts: u32,
     /// A process did what nobody expected.
     pub(super) surprised: bool,
 }
@@ -77,6 +92,10 @@ pub(super) struct Shown {
 pub(super) struct Pace {
     pub(super) pass: Nanos,
     pub(super) shortest: Nanos,
+    /// Of how many chunks one is read.
+    pub(super) parts: u32,
+    /// Plans in a row that hardly moved anything.
+    quiet: u32,
     /// How often a pass became longer.
     pub(super) rests: u64,
 }
@@ -86,17 +105,29 @@ impl Pace {
         Self {
             pass: params.pass_min,
             shortest: params.shortest.min(params.pass_min),
+            parts: 1,
+            quiet: 0,
             rests: 0,
+        }
+    }
+
+    /// How pages are to be read.
+    pub(super) const fn asks(&self) -> Action {
+        Action::ReadAccessed {
+            shortest: self.shortest,
+            pass: self.pass,
+            parts: self.parts,
         }
     }
 
     /// Somebody new is there: as often as can be. Whether that is another pace.
     pub(super) fn hurry(&mut self, params: &Params) -> bool {
-        let changed = params.pace && self.pass > params.pass_min;
-        if changed {
+        let before = self.asks();
+        if params.pace {
             self.pass = params.pass_min;
+            (self.parts, self.quiet) = (1, 0);
         }
-        changed
+        self.asks() != before
     }
 
     /// A process did what nobody expected, while reading has that price. Whether that is another pace.
@@ -111,7 +142,8 @@ impl Pace {
         }
         let price = shown.price;
         let half = Nanos(self.pass.0 / 2).max(params.pass_min);
-        let waited = self.pass.as_secs_f64() / 2.0 * shown.saves;
+        let (before, parts) = (self.pass, f64::from(shown.parts));
+        let waited = self.pass.as_secs_f64() / 2.0 * shown.saves * parts;
         let rests =
             !shown.surprised && waited < price.all() / 2.0 && price.share(self.pass) > REST_SHARE;
         if shown.surprised && price.is_paid_off() {
@@ -124,6 +156,18 @@ impl Pace {
         {
             self.pass = half;
         }
+        let most = self.most_parts(shown.chunks, params);
+        let is_quiet = shown.spends * parts * f64::from(most) < price.all();
+        self.quiet = if is_quiet && !shown.surprised && self.pass == before {
+            self.quiet + 1
+        } else {
+            0
+        };
+        self.parts = if self.quiet >= LAG { most } else { 1 };
+        if shown.parts > 1 {
+            // What was seen at the first reading is of another pass.
+            return;
+        }
         let finest = Nanos(params.shortest.0 / FINER).max(Nanos(10_000));
         let coarsest = Nanos(params.shortest.0.saturating_mul(FINER)).min(params.pass_min);
         if shown.first > shown.fast / 2 {
@@ -131,6 +175,18 @@ impl Pace {
         } else if shown.first < shown.fast / 32 {
             self.shortest = Nanos(self.shortest.0 * 2).min(coarsest);
         }
+    }
+
+    /// Parts of which all pages are read once in about the longest pass, with a sample that is large enough.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a power of two"
+    )]
+    fn most_parts(&self, chunks: usize, params: &Params) -> u32 {
+        let turns = params.pass_max.as_secs_f64() / self.pass.as_secs_f64();
+        let large = (chunks / SAMPLE_CHUNKS).checked_ilog2().unwrap_or(0);
+        1 << (turns.log2().round().max(0.0) as u32).min(large).min(20)
     }
 }
 
@@ -145,9 +201,12 @@ mod tests {
     };
     const SHOWN: Shown = Shown {
         saves: 0.0,
+        spends: 0.0,
         price: PRICE,
         fast: 200_000,
         first: 20_000,
+        chunks: 1_000,
+        parts: 1,
         surprised: false,
     };
 
@@ -185,6 +244,41 @@ mod tests {
         assert!(!pace.hurry(&params));
         pace.pass = rest;
         assert!(pace.hurry(&params) && pace.pass == params.pass_min);
+    }
+
+    #[test]
+    fn a_sample_is_read_where_plans_move_nothing() {
+        let params = Params::default();
+        let mut pace = Pace::new(&params);
+        let mut after = |shown: Shown, times: u32| {
+            (0..times).for_each(|_| pace.next(shown, &params));
+            (pace.pass.as_secs_f64(), pace.parts)
+        };
+        // The pass becomes longer three times before it is the last one's length.
+        assert_eq!(after(SHOWN, 3 + LAG - 1), (8.0, 1));
+        assert_eq!(after(SHOWN, 1), (8.0, 8), "all in 64 s");
+        let sample = Shown { parts: 8, ..SHOWN };
+        assert_eq!(after(sample, 20), (8.0, 8));
+        let few = Shown {
+            chunks: 20,
+            ..SHOWN
+        };
+        assert_eq!(after(few, 1), (8.0, 2), "a sample of ten chunks");
+        assert_eq!(after(Shown { chunks: 7, ..SHOWN }, 1), (8.0, 1));
+        // A plan of an eighth that moves for less than an eighth of what reading an eighth takes, and for more.
+        let moves = |part: f64| Shown {
+            spends: PRICE.busy * part,
+            ..sample
+        };
+        assert_eq!(after(moves(0.9 / 64.0), 1), (8.0, 8));
+        assert_eq!(after(moves(1.1 / 64.0), 1), (8.0, 1));
+        assert_eq!(after(SHOWN, LAG - 1), (8.0, 1));
+        assert_eq!(after(SHOWN, 1), (8.0, 8));
+        let surprised = Shown {
+            surprised: true,
+            ..sample
+        };
+        assert_eq!(after(surprised, 1), (1.0, 1));
     }
 
     /// Ten times what the reader takes: the share counts that is of the programs' own time.

@@ -39,7 +39,9 @@ pub(super) struct Process {
     /// Base pages seen at the first reading of this pass, and of the one before.
     pub(super) first: u64,
     pub(super) first_before: u64,
-    /// Processor time that reading it took in the last pass, and what it lost itself.
+    /// Of how many chunks the last pass read one.
+    pub(super) parts: u32,
+    /// Processor time that reading all of it took, and what it lost itself.
     pub(super) busy: Nanos,
     pub(super) lost: Nanos,
     /// When it last did what nobody expected.
@@ -68,6 +70,7 @@ impl Process {
             pass_s_before: pass,
             first: 0,
             first_before: 0,
+            parts: 1,
             busy: Nanos::ZERO,
             lost: Nanos::ZERO,
             surprised: None,
@@ -77,6 +80,13 @@ impl Process {
         process.rates = process.transitions.rates();
         process.evaluate(params, saved_ns);
         process
+    }
+
+    /// Whether the pass that is over had another length than the one before: its transitions are others, and those between two
+    /// lengths are of neither.
+    pub(super) fn changes_length(&mut self) -> bool {
+        let before = std::mem::replace(&mut self.pass_s_before, self.pass_s);
+        (self.pass_s / before - 1.0).abs() > 0.1
     }
 
     /// What a visit saves, ns, by what an access does.

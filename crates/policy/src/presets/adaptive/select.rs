@@ -49,6 +49,8 @@ pub(super) struct Quotas {
     pub(super) down: Vec<u64>,
     pub(super) gain: f64,
     pub(super) saves: f64,
+    /// What the moves take, ns.
+    pub(super) spends: f64,
     /// Of those that go up, the ones that change places with another.
     pub(super) swapped: u64,
 }
@@ -121,6 +123,11 @@ pub(super) fn quotas(slow: &[Group], fast: &[Group], room: u64, short: u64, most
             }
         }
     }
+    let costs = |groups: &[Group], moved: &[u64]| -> f64 {
+        let each = groups.iter().zip(moved);
+        each.map(|(group, pages)| *pages as f64 * group.cost).sum()
+    };
+    out.spends = costs(slow, &out.up) + costs(fast, &out.down);
     out
 }
 

@@ -40,8 +40,12 @@ pub(super) type Matrix = Vec<[f64; CLASSES]>;
 pub(super) struct Transitions {
     /// This pass.
     now: Vec<[u32; CLASSES]>,
-    /// Pages that the pass before left in each class.
-    pages: [f64; CLASSES],
+    /// Of how many chunks this pass reads one. What a sample shows counts for nothing: its pages are too few, and those of a chunk too
+    /// alike, to say what all do. It says whether they still do what is known.
+    parts: u32,
+    /// Pages that the last pass of all chunks left in each class, and the last one of as small a sample.
+    pages: [[f64; CLASSES]; 2],
+    sample: u32,
     counts: Matrix,
     seen: [f64; CLASSES],
     exposure: [f64; CLASSES],
@@ -54,12 +58,23 @@ impl Transitions {
     pub(super) fn new() -> Self {
         Self {
             now: vec![[0; CLASSES]; CLASSES],
-            pages: [0.0; CLASSES],
+            parts: 1,
+            pages: [[0.0; CLASSES]; 2],
+            sample: 0,
             counts: vec![[0.0; CLASSES]; CLASSES],
             seen: [0.0; CLASSES],
             exposure: [0.0; CLASSES],
             observed: false,
             trained: false,
+        }
+    }
+
+    /// A pass that reads one of so many chunks is under way.
+    pub(super) fn reads(&mut self, parts: u32) {
+        self.parts = parts;
+        if parts > 1 && parts != self.sample {
+            self.sample = parts;
+            self.pages[1] = [0.0; CLASSES];
         }
     }
 
@@ -74,6 +89,9 @@ impl Transitions {
         let from = class_of(from);
         if let Some(to) = to {
             self.now[from][class_of(to)] += pages;
+        }
+        if self.parts > 1 {
+            return;
         }
         if one.seen {
             self.seen[from] += f64::from(pages);
@@ -94,14 +112,16 @@ impl Transitions {
         if !std::mem::take(&mut self.observed) {
             return false;
         }
+        let part = if self.parts > 1 { 0.0 } else { part };
         let keep = keep.powf(part);
         let surprise = self.trained.then(|| self.surprise(m, unseen)).flatten();
         let surprised = surprise.is_some_and(|bits| bits > alarm);
-        self.pages = [0.0; CLASSES];
+        let which = usize::from(self.parts > 1);
+        self.pages[which] = [0.0; CLASSES];
         for class in 0..CLASSES {
             for to in 0..CLASSES {
                 let new = f64::from(std::mem::take(&mut self.now[class][to]));
-                self.pages[to] += new;
+                self.pages[which][to] += new;
                 self.trained |= new > 0.0;
                 self.counts[class][to] = self.counts[class][to] * keep + new * part;
             }
@@ -171,7 +191,8 @@ impl Transitions {
         least: impl Fn(usize) -> usize,
         alarm: f64,
     ) -> bool {
-        let excess = || self.excess(m, self.pages.iter().copied(), least, |_| 0);
+        let pages = self.pages[usize::from(self.parts > 1)];
+        let excess = || self.excess(m, pages.into_iter(), least, |_| 0);
         self.trained && excess().is_some_and(|bits| bits > alarm)
     }
 

@@ -239,8 +239,11 @@ impl Autotiering {
         if rate::differs(pass, self.pass) {
             self.pass = pass;
             let shortest = pass;
-            self.actions
-                .push_back(Action::ReadAccessed { shortest, pass });
+            self.actions.push_back(Action::ReadAccessed {
+                shortest,
+                pass,
+                parts: 1,
+            });
         }
     }
 

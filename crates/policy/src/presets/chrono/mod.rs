@@ -202,8 +202,11 @@ impl Chrono {
         let (rung, length) = self.asked;
         if rate::differs(pass, length) || shortest.0 < rung.0 / 2 || shortest.0 / 2 > rung.0 {
             self.asked = (shortest, pass);
-            self.actions
-                .push_back(Action::ReadAccessed { shortest, pass });
+            self.actions.push_back(Action::ReadAccessed {
+                shortest,
+                pass,
+                parts: 1,
+            });
         }
     }
 

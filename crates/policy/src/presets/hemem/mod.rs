@@ -177,6 +177,7 @@ impl Hemem {
             actions: VecDeque::from_iter(params.scan_interval.map(|pass| Action::ReadAccessed {
                 shortest: pass,
                 pass,
+                parts: 1,
             })),
             counters: Counters::default(),
             params,

@@ -110,6 +110,7 @@ impl Nomad {
             self.actions.push_back(Action::ReadAccessed {
                 shortest: Nanos(pass.0 / FIRST_READING),
                 pass,
+                parts: 1,
             });
         }
     }

@@ -163,7 +163,11 @@ impl Pace {
         } else {
             0
         };
-        self.parts = if self.quiet >= LAG { most } else { 1 };
+        self.parts = if params.sentinel && self.quiet >= LAG {
+            most
+        } else {
+            1
+        };
         if shown.parts > 1 {
             // What was seen at the first reading is of another pass.
             return;
@@ -279,6 +283,12 @@ mod tests {
             ..sample
         };
         assert_eq!(after(surprised, 1), (1.0, 1));
+        let without = Params {
+            sentinel: false,
+            ..params
+        };
+        (0..20).for_each(|_| pace.next(SHOWN, &without));
+        assert_eq!(pace.parts, 1);
     }
 
     /// Ten times what the reader takes: the share counts that is of the programs' own time.

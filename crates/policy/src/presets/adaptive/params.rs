@@ -34,6 +34,8 @@ pub struct Params {
     pub early: bool,
     /// Whether passes change their length.
     pub pace: bool,
+    /// Whether a sample is read where plans move nothing.
+    pub sentinel: bool,
     /// Whether a program's time is what it runs, or else ours.
     pub own_time: bool,
     /// Whether a place is worth what it is until it can be changed again.
@@ -62,6 +64,7 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ("sample_period", "Accesses for one sample."),
     ("early", "Promote within a pass while there is room."),
     ("pace", "Change the length of passes by what they bring."),
+    ("sentinel", "Read a sample where plans move nothing."),
     ("own_time", "Tell a program's time by what it runs."),
     ("later", "Count that a place can be changed later."),
 ];
@@ -86,6 +89,7 @@ impl Default for Params {
             sample_period: 500_000,
             early: true,
             pace: true,
+            sentinel: true,
             own_time: true,
             later: true,
         }
@@ -124,6 +128,7 @@ impl Params {
             sample_period: settings.number("sample_period", d.sample_period, 1..=1 << 40)?,
             early: settings.switch("early", d.early)?,
             pace: settings.switch("pace", d.pace)?,
+            sentinel: settings.switch("sentinel", d.sentinel)?,
             own_time: settings.switch("own_time", d.own_time)?,
             later: settings.switch("later", d.later)?,
         })

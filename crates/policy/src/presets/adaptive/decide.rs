@@ -55,10 +55,10 @@ impl Adaptive {
         }
     }
 
-    /// Of how many chunks the last passes read one, if all of them did.
+    /// Of how many chunks the last passes read one, at most: who is too small for a sample is not read in most.
     fn parts(&self) -> u32 {
         let all = self.processes.values().map(|process| process.parts);
-        all.min().unwrap_or(1)
+        all.max().unwrap_or(1)
     }
 
     /// What reading all pages once takes.

@@ -91,8 +91,13 @@ fn it_says_what_it_believes() {
 fn accesses_a_visit(loads: u64, part: f64) -> f64 {
     let mut machine = Machine::new(PAGES, QUARTER);
     machine.runs = Box::new(move |_, time| time * part);
+    after_passes(&mut machine, 20, loads)
+}
+
+/// The same of that machine after so many passes.
+fn after_passes(machine: &mut Machine, passes: u32, loads: u64) -> f64 {
     let mut before = 0;
-    for _ in 0..20 {
+    for _ in 0..passes {
         // As many as came in the pass before: passes become longer.
         let time = (machine.seconds() - before).max(1);
         before = machine.seconds();
@@ -112,6 +117,16 @@ fn a_visit_is_what_a_pmu_says_it_is_and_no_more_than_there_is_time_for() {
     // 65,536 visits a second that take 100 ns or more with one load each.
     let short = accesses_a_visit(50 * 512, 0.02);
     assert!((1.0..3.5).contains(&short), "{short}");
+}
+
+/// Where most passes read a sample, too: loads are sampled in all of them.
+#[test]
+fn a_visit_is_the_same_while_a_sample_is_read() {
+    let mut machine = Machine::new(8 * PAGES, 2 * PAGES as u64);
+    machine.busy = Nanos::from_millis(30);
+    let three = after_passes(&mut machine, 60, 3 * 8 * 512);
+    assert!(machine.figure("parts") > 1);
+    assert!((2.5..3.5).contains(&three), "{three}");
 }
 
 /// Moves a pass, of those after the first ten, and surprises in all.

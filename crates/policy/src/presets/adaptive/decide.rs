@@ -103,11 +103,14 @@ impl Adaptive {
         } else if changed {
             process.transitions.forget();
             process.lag = Lag::new();
+        }
+        let pages = self.chunks.census().get(&pid);
+        process.end_pass(&self.params, &self.latencies, pages);
+        if changed || parts > 1 {
+            // Passes in a row are counted only where all of them are of one length and of all chunks.
             self.chunks.of(pid).for_each(|(_, chunk)| chunk.then = None);
         }
         if parts > 1 {
-            // Passes in a row are counted only where all of them are of all chunks.
-            self.chunks.of(pid).for_each(|(_, chunk)| chunk.then = None);
             return;
         }
         if process.pass.is_multiple_of(LAG) {
@@ -119,8 +122,6 @@ impl Adaptive {
                 process.lag.turn(key.1, chunk, process.pass, chunks);
             }
         }
-        let pages = self.chunks.census().get(&pid);
-        process.end_pass(&self.params, &self.latencies, pages);
         self.chunks.expire(pid, process.pass);
     }
 

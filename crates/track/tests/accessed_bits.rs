@@ -238,13 +238,22 @@ fn the_hottest_pages_are_seen_at_once() {
     });
 }
 
+/// Memory that nobody touches, and what passes of which one in so many reads all of it tell of it.
+fn passes_over(
+    (chunks, advice): (u64, Advice),
+    parts: u32,
+    passes: u64,
+) -> (u64, Vec<Vec<Reading>>) {
+    let start = memory(chunks, advice);
+    let mut tracker = open();
+    tracker.ask(Nanos::from_millis(1), Nanos::from_millis(50), parts);
+    (start, gather(&mut tracker, start, chunks, passes))
+}
+
 #[test]
 fn huge_pages_are_one_page() {
     let _alone = alone();
-    let start = memory(4, Advice::LinuxHugepage);
-    let mut tracker = open();
-    tracker.ask(Nanos::from_millis(1), Nanos::from_millis(50), 1);
-    let passes = gather(&mut tracker, start, 4, 3);
+    let (_, passes) = passes_over((4, Advice::LinuxHugepage), 1, 3);
     let huge = passes[2].iter().filter(|r| r.as_chunk().huge).count();
     if huge == 0 {
         println!("no huge page was free");
@@ -262,10 +271,7 @@ fn huge_pages_are_one_page() {
 #[test]
 fn a_pass_may_read_a_sample() {
     let _alone = alone();
-    let start = memory(64, Advice::LinuxNoHugepage);
-    let mut tracker = open();
-    tracker.ask(Nanos::from_millis(1), Nanos::from_millis(50), 4);
-    let passes = gather(&mut tracker, start, 64, 9);
+    let (start, passes) = passes_over((64, Advice::LinuxNoHugepage), 4, 9);
     let all: Vec<Addr> = (0..64).map(|chunk| Addr(start + chunk * CHUNK)).collect();
     let sample: Vec<Addr> = all
         .iter()

@@ -291,7 +291,6 @@ impl Machine {
         until
     }
 
-    /// A figure of the policy.
     /// A PMU sampled a load that stands for so many.
     pub(crate) fn sampled(&mut self, accesses: u64) {
         let event = Event::Sampled {
@@ -307,6 +306,7 @@ impl Machine {
         self.policy.observe(Nanos(self.now), &event);
     }
 
+    /// A figure of the policy.
     pub(crate) fn figure(&self, name: &str) -> u64 {
         let all = self.policy.counters();
         let one = all.iter().find(|(figure, _)| figure.name == name);

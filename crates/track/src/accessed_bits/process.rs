@@ -171,17 +171,13 @@ impl Process {
             start: slices.first().map_or(Addr(0), |slice| slice.hull().start),
             end: slices.last().map_or(Addr(0), |slice| slice.hull().end),
         };
-        let wanted: Vec<Wanted> = if self.turns.parts() > 1 {
+        // Between the chunks of a sample lie others.
+        let wanted = (self.turns.parts() > 1).then(|| {
             let starts = slices.iter().flat_map(Slice::starts);
-            starts
-                .map(|start| Wanted {
-                    start,
-                    words: u8::MAX,
-                })
-                .collect()
-        } else {
-            Vec::new()
-        };
+            let words = u8::MAX;
+            let whole = starts.map(|start| Wanted { start, words });
+            whole.collect::<Vec<_>>()
+        });
         let mut at = 0;
         let each = |chunk: &RawChunk| {
             while slices[at].hull().end <= chunk.start() {
@@ -189,10 +185,9 @@ impl Process {
             }
             sink(&mut slices[at], chunk, as_found(chunk));
         };
-        let walked = if wanted.is_empty() {
-            tables.walk(&self.bound, hull, each)
-        } else {
-            tables.look(&self.bound, &wanted, each)
+        let walked = match wanted {
+            None => tables.walk(&self.bound, hull, each),
+            Some(wanted) => tables.look(&self.bound, &wanted, each),
         };
         walked.is_ok_and(|walked| !walked.gone && walked.root == self.root)
     }

@@ -78,6 +78,10 @@ impl Transitions {
         }
     }
 
+    const fn is_sample(&self) -> bool {
+        self.parts > 1
+    }
+
     /// So many pages of level `from` were observed so and have come to `to`, unless their estimate was
     /// still settling: what looks like a change of the page is one of the estimate then.
     #[inline]
@@ -90,7 +94,7 @@ impl Transitions {
         if let Some(to) = to {
             self.now[from][class_of(to)] += pages;
         }
-        if self.parts > 1 {
+        if self.is_sample() {
             return;
         }
         if one.seen {
@@ -112,11 +116,11 @@ impl Transitions {
         if !std::mem::take(&mut self.observed) {
             return false;
         }
-        let part = if self.parts > 1 { 0.0 } else { part };
+        let part = if self.is_sample() { 0.0 } else { part };
         let keep = keep.powf(part);
         let surprise = self.trained.then(|| self.surprise(m, unseen)).flatten();
         let surprised = surprise.is_some_and(|bits| bits > alarm);
-        let which = usize::from(self.parts > 1);
+        let which = usize::from(self.is_sample());
         self.pages[which] = [0.0; CLASSES];
         for class in 0..CLASSES {
             for to in 0..CLASSES {
@@ -191,7 +195,7 @@ impl Transitions {
         least: impl Fn(usize) -> usize,
         alarm: f64,
     ) -> bool {
-        let pages = self.pages[usize::from(self.parts > 1)];
+        let pages = self.pages[usize::from(self.is_sample())];
         let excess = || self.excess(m, pages.into_iter(), least, |_| 0);
         self.trained && excess().is_some_and(|bits| bits > alarm)
     }

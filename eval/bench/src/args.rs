@@ -31,7 +31,7 @@ pub struct Arguments {
     /// Print the names of all workloads and what they do
     #[arg(long)]
     pub list: bool,
-    /// How long to run
+    /// How long to run, unless SIGINT or SIGTERM ends it before
     #[arg(long, default_value = "30s", value_parser = terrace_core::parse_duration)]
     seconds: terrace_core::Nanos,
     /// Where the pages start

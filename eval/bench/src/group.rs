@@ -15,12 +15,18 @@ use std::process::Child;
 use std::process::ChildStdin;
 use std::process::Command;
 use std::process::Stdio;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::Pid;
+use rustix::process::Signal;
+use rustix::process::kill_process;
 use terrace_workload::Workload;
 use terrace_workload::report::Check;
 use terrace_workload::report::Line;
@@ -36,6 +42,8 @@ use crate::run::rate;
 /// What an access takes on average, ns, where only the proportion between programs matters: between
 /// fast and slow memory.
 const ACCESS_NS: f64 = 150.0;
+/// How long a wait for a line is, before whether to stop is looked at.
+const MOMENT: Duration = Duration::from_millis(100);
 
 /// Why programs could not run together.
 #[derive(Debug, Error)]
@@ -105,11 +113,15 @@ impl Group {
         for index in 0..workload.programs.len() {
             group.start(command(index), index, sender.clone())?;
         }
-        let (count, weights) = (group.children.len(), weights(workload));
-        for _ in 0..count {
+        let (mut waiting, weights) = (group.children.len(), weights(workload));
+        while waiting > 0 {
             match group.hear()? {
-                (index, Line::Ready(ready)) => group.add_ready(index, &ready, &weights),
-                (index, _) => return Err(GroupError::Ended { index }),
+                Some((index, Line::Ready(ready))) => {
+                    group.add_ready(index, &ready, &weights);
+                    waiting -= 1;
+                }
+                Some((index, _)) => return Err(GroupError::Ended { index }),
+                None => {}
             }
         }
         Ok(group)
@@ -121,21 +133,29 @@ impl Group {
         &self.ready
     }
 
-    /// Gives the word to go and adds up what the processes say.
+    /// Gives the word to go and adds up what the processes say. When told to `stop`, tells them.
     ///
     /// # Errors
     ///
     /// Where one ends without having checked its memory.
-    pub fn visit_and_check(&mut self, mut line: impl FnMut(&Line)) -> Result<Check, GroupError> {
+    pub fn visit_and_check(
+        &mut self,
+        stop: &AtomicBool,
+        mut line: impl FnMut(&Line),
+    ) -> Result<Check, GroupError> {
         for (index, (_, stdin)) in self.children.iter_mut().enumerate() {
             stdin
                 .write_all(b"go\n")
                 .map_err(|source| GroupError::Go { index, source })?;
         }
         let mut sum = Sum::new(self.children.len());
+        let mut told = false;
         while sum.checks < self.children.len() {
-            let (index, word) = self.hear()?;
-            if let Some(merged) = sum.add(index, word) {
+            if stop.load(Relaxed) && !std::mem::replace(&mut told, true) {
+                self.end();
+            }
+            let merged = self.hear()?.and_then(|(index, word)| sum.add(index, word));
+            if let Some(merged) = merged {
                 line(&merged);
             }
         }
@@ -171,19 +191,27 @@ impl Group {
         Ok(())
     }
 
-    fn hear(&mut self) -> Result<(usize, Line), GroupError> {
-        loop {
-            let ended = match self.words.recv() {
-                Ok((index, Some(line))) => {
-                    self.checked[index] |= matches!(line, Line::Check(_));
-                    return Ok((index, line));
-                }
-                Ok((index, None)) => index,
-                Err(mpsc::RecvError) => 0,
-            };
-            if !self.checked[ended] {
-                return Err(GroupError::Ended { index: ended });
+    /// The next line, or none where none came for a moment.
+    fn hear(&mut self) -> Result<Option<(usize, Line)>, GroupError> {
+        let ended = match self.words.recv_timeout(MOMENT) {
+            Ok((index, Some(line))) => {
+                self.checked[index] |= matches!(line, Line::Check(_));
+                return Ok(Some((index, line)));
             }
+            Err(RecvTimeoutError::Timeout) => return Ok(None),
+            Ok((index, None)) => index,
+            Err(RecvTimeoutError::Disconnected) => 0,
+        };
+        if !self.checked[ended] {
+            return Err(GroupError::Ended { index: ended });
+        }
+        Ok(None)
+    }
+
+    /// Tells all to end the visits. One that has ended by itself needs no telling.
+    fn end(&self) {
+        for (child, _) in &self.children {
+            let _ = kill_process(Pid::from_child(child), Signal::TERM);
         }
     }
 

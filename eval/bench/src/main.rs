@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `terrace-bench`: runs one workload and prints a JSON line a second.
 //!
+//! SIGINT and SIGTERM end the visits early: what was reached is reported and the memory checked as at their end.
+//!
 //! Exit codes: 0 the run is good, 1 memory was wrong or the run failed, 2 usage.
 
 use std::io;
@@ -8,11 +10,15 @@ use std::io::BufRead;
 use std::io::Write;
 use std::process::Command;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Parser;
 use rustix::process::Signal;
+use signal_hook::consts::SIGINT;
+use signal_hook::consts::SIGTERM;
 use terrace_bench::args::Arguments;
 use terrace_bench::fill;
 use terrace_bench::group;
@@ -29,6 +35,8 @@ use terrace_workload::report::Check;
 use terrace_workload::report::Line;
 use terrace_workload::report::Ready;
 use terrace_workload::report::Second;
+
+const TO_END: [i32; 2] = [SIGINT, SIGTERM];
 
 fn main() -> ExitCode {
     if let Some(code) = terrace_bench::primitives::command(std::env::args_os()) {
@@ -48,6 +56,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         return list();
     }
     let scale = arguments.scale()?;
+    let stop = Arc::new(AtomicBool::new(false));
     let mut workload = match arguments.workload(scale) {
         Ok(workload) => workload,
         Err(error) => {
@@ -58,7 +67,11 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if let Some(index) = arguments.program {
         anyhow::ensure!(index < workload.programs.len(), "No program {index}");
         workload.programs = vec![workload.programs.swap_remove(index)];
-        rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        // Before the word to go: it can be told to end at once, and more than once.
+        for signal in TO_END {
+            signal_hook::flag::register(signal, Arc::clone(&stop))?;
+        }
     }
     let options = arguments.options();
     let check = match &workload.programs[..] {
@@ -69,12 +82,16 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
                 ..run.ready()?
             };
             wait_to_go(arguments, ready)?;
-            watched(arguments, |line| Ok(run.visit_and_check(line)?))?
+            watched(arguments, &stop, |line| {
+                Ok(run.visit_and_check(&stop, line)?)
+            })?
         }
         _ => {
             let mut group = start(arguments, &workload, scale, &options)?;
             wait_to_go(arguments, group.ready().clone())?;
-            watched(arguments, |line| Ok(group.visit_and_check(line)?))?
+            watched(arguments, &stop, |line| {
+                Ok(group.visit_and_check(&stop, line)?)
+            })?
         }
     };
     Ok(verdict(&check))
@@ -127,13 +144,24 @@ fn wait_to_go(arguments: &Arguments, ready: Ready) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The first SIGINT or SIGTERM from here on ends the visits, as if their time were over; another ends the program.
+fn end_on_signals(stop: &Arc<AtomicBool>) -> io::Result<()> {
+    for signal in TO_END {
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(stop))?;
+        signal_hook::flag::register(signal, Arc::clone(stop))?;
+    }
+    Ok(())
+}
+
 /// Runs with every line printed and, where this is the whole workload, marked for the memory model.
 fn watched(
     arguments: &Arguments,
+    stop: &Arc<AtomicBool>,
     visit: impl FnOnce(&mut dyn FnMut(&Line)) -> anyhow::Result<Check>,
 ) -> anyhow::Result<Check> {
     let whole = arguments.program.is_none();
     if whole {
+        end_on_signals(stop)?;
         lab_marker::start();
         // The counters at the start, so that the first second has a beginning.
         lab_marker::mark(&to_json(&Line::Second(Second { t: 0.0, ops: 0 })));

@@ -141,15 +141,19 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Visits until the time is over, with a line a second, and checks the memory.
+    /// Visits until the time is over or it is told to `stop`, with a line a second, and checks the memory.
     ///
     /// `line` gets every line but the first. A word found wrong ends the run early.
     ///
     /// # Errors
     ///
     /// Where the kernel does not tell where pages are.
-    pub fn visit_and_check(&self, mut line: impl FnMut(&Line)) -> Result<Check, RunError> {
-        let (logs, strange, elapsed) = self.visit(&mut line);
+    pub fn visit_and_check(
+        &self,
+        stop: &AtomicBool,
+        mut line: impl FnMut(&Line),
+    ) -> Result<Check, RunError> {
+        let (logs, strange, elapsed) = self.visit(stop, &mut line);
         let ops = logs.iter().map(|log| log.ops).sum();
         let here = self.by_node(elapsed)?;
         line(&Line::Total(Total {
@@ -167,19 +171,23 @@ impl<'a> Run<'a> {
     }
 
     /// All threads until the time is over; this one is the first of them.
-    fn visit(&self, line: &mut impl FnMut(&Line)) -> (Vec<Log>, Option<Strange>, Duration) {
+    fn visit(
+        &self,
+        stop: &AtomicBool,
+        line: &mut impl FnMut(&Line),
+    ) -> (Vec<Log>, Option<Strange>, Duration) {
         let pace = Pace::measure();
         let words = self.arena.words();
         let worker = |n| Worker::new(self.program, words, self.options.seed, n, pace);
         let others: Vec<Worker<'_>> = (1..self.program.threads).map(worker).collect();
         let progress: Vec<AtomicU64> = others.iter().map(|_| AtomicU64::new(0)).collect();
-        let (stop, mut own) = (AtomicBool::new(false), worker(0));
+        let mut own = worker(0);
         let begin = Instant::now();
         thread::scope(|scope| {
             let handles: Vec<_> = others
                 .into_iter()
                 .zip(&progress)
-                .map(|(other, progress)| scope.spawn(|| other.until(&stop, begin, progress)))
+                .map(|(other, progress)| scope.spawn(|| other.until(stop, begin, progress)))
                 .collect();
             let (mut next, mut strange) = (Duration::from_secs(1), None);
             let elapsed = loop {

@@ -51,7 +51,7 @@ fn every_update_of_every_workload_is_found_again() {
         let run = Run::prepare(&program, &options).expect("small");
         let mut lines = Vec::new();
         let check = run
-            .visit_and_check(|line| lines.push(line.clone()))
+            .visit_and_check(&AtomicBool::new(false), |line| lines.push(line.clone()))
             .expect("ran");
         assert!(check.passed(), "{name}: {check:?}");
         assert_eq!(check.words, u64::from(program.pages) * 512);
@@ -90,7 +90,7 @@ fn ready_says_where_the_pages_are_and_how_many_are_visited() {
 fn threads_lose_no_update() {
     let (program, options) = (program("gups", &["threads=3"]), options(60));
     let run = Run::prepare(&program, &options).expect("small");
-    let (logs, strange, _) = run.visit(&mut |_| {});
+    let (logs, strange, _) = run.visit(&AtomicBool::new(false), &mut |_| {});
     assert_eq!((logs.len(), strange), (3, None));
     assert!(logs.iter().all(|log| log.updates > 0), "{logs:?}");
     assert!(run.check(&logs).passed());
@@ -101,7 +101,7 @@ fn threads_lose_no_update() {
 fn phases_change_by_the_clock_and_replay_knows() {
     let (program, options) = (program("phases", &["phase_time=5ms"]), options(30));
     let run = Run::prepare(&program, &options).expect("small");
-    let (logs, ..) = run.visit(&mut |_| {});
+    let (logs, ..) = run.visit(&AtomicBool::new(false), &mut |_| {});
     assert!(logs[0].phases.len() >= 3, "{logs:?}");
     assert!(logs[0].phases.windows(2).all(|pair| pair[0].0 < pair[1].0));
     assert!(run.check(&logs).passed());
@@ -113,7 +113,7 @@ fn a_lost_update_is_named() {
     for settings in [&["threads=1"][..], &["threads=2"]] {
         let (program, options) = (program("gups", settings), options(5));
         let run = Run::prepare(&program, &options).expect("small");
-        let (logs, ..) = run.visit(&mut |_| {});
+        let (logs, ..) = run.visit(&AtomicBool::new(false), &mut |_| {});
         assert!(run.check(&logs).passed());
         // Take one update back, as a stale shadow would.
         let (index, word, updates) = updated(&run);
@@ -140,7 +140,9 @@ fn a_zero_page_stops_the_run() {
         for word in run.arena.words() {
             word.store(0, Relaxed);
         }
-        let check = run.visit_and_check(|_| {}).expect("ran");
+        let check = run
+            .visit_and_check(&AtomicBool::new(false), |_| {})
+            .expect("ran");
         assert!(!check.passed());
         assert_eq!(check.wrong[0].found, 0);
     }

@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `terrace-bench` from outside: its lines, its hold, its exit codes, several processes.
 
+use std::io::BufRead;
+use std::io::BufReader;
+use std::io::Read;
+use std::process::Stdio;
+
 use assert_cmd::Command;
+use rustix::process::Pid;
+use rustix::process::Signal;
+use rustix::process::kill_process;
 use terrace_workload::NAMES;
 use terrace_workload::report::Check;
 use terrace_workload::report::Line;
@@ -66,6 +74,36 @@ fn a_run_prints_its_lines_in_order() {
     );
     assert!(check.passed());
     assert_eq!(check.updates_made, 8 * ops);
+}
+
+/// Whoever is told to end says what was reached and checks the memory, as a run that was shorter from the start.
+#[test]
+fn a_run_that_is_told_to_end_reports_and_checks() {
+    for name in ["gups", "pmbench-groups"] {
+        let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("terrace-bench"))
+            .args([name, "--fast-free", "2M", "--seconds", "10m"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("built with the test");
+        let mut out = BufReader::new(child.stdout.take().expect("asked for"));
+        let mut ready = String::new();
+        out.read_line(&mut ready).expect("a line");
+        let mut first = String::new();
+        out.read_line(&mut first).expect("a second");
+        kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
+        let rest: Vec<u8> = out.bytes().collect::<Result<_, _>>().expect("its lines");
+        assert!(child.wait().expect("a child").success());
+        let lines = lines(&rest);
+        let [.., Line::Total(total), Line::Check(check)] = &lines[..] else {
+            panic!("{lines:?}");
+        };
+        assert!(total.t < 300.0 && total.ops > 0, "{total:?}");
+        assert!(check.passed(), "{check:?}");
+        let [Line::Ready(ready)] = &self::lines(ready.as_bytes())[..] else {
+            panic!("{ready}");
+        };
+        assert_eq!(check.words, ready.bytes / 8, "{name}");
+    }
 }
 
 #[test]

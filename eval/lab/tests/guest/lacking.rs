@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Crashes and missing permissions: the program goes on, and the user is told.
 
+use crate::END;
 use crate::READY;
 use crate::SMALL;
-use crate::is_more;
 use crate::machine::guest;
 use crate::machine::guest_with;
 use crate::number;
+use crate::until_more;
 
 #[test]
 #[ignore = "boots the emulated machine"]
 fn a_killed_supervisor_leaves_the_program_alone_and_the_doctor_restores() {
     let out = guest(&format!(
         "echo 1 > /proc/sys/kernel/numa_balancing
-         terrace run --policy nomad --mover move-pages -- {SMALL} --seconds 16s > /tmp/out & sup=$!
+         terrace run --policy nomad --mover move-pages -- {SMALL} > /tmp/out & sup=$!
          {READY}
          sleep 2; kill -KILL $(pgrep -x terrace)
          wait $sup
@@ -21,7 +22,7 @@ fn a_killed_supervisor_leaves_the_program_alone_and_the_doctor_restores() {
          terrace doctor | grep '^changed'
          terrace doctor --restore
          echo \"balancing $(cat /proc/sys/kernel/numa_balancing)\"
-         while pgrep -x terrace-bench > /dev/null; do sleep 0.2; done
+         {END}; while pgrep -x terrace-bench > /dev/null; do sleep 0.2; done
          cat /tmp/out | tail -1"
     ))
     .good();
@@ -39,16 +40,14 @@ fn a_killed_supervisor_leaves_the_program_alone_and_the_doctor_restores() {
 #[test]
 #[ignore = "boots the emulated machine"]
 fn without_userfaultfd_pages_go_by_move_pages_and_the_user_is_told() {
-    // The device does not come back. A longer run where it was too short, as on a busy host.
+    // The device does not come back.
     let script = format!(
         "rm -f /dev/userfaultfd; echo 0 > /proc/sys/vm/unprivileged_userfaultfd
-         for seconds in 12 60; do
-           terrace run --policy nomad --stats=/tmp/s -- setpriv --bounding-set -sys_ptrace --inh-caps -sys_ptrace \
-             --reuid 65534 --clear-groups {SMALL} --seconds ${{seconds}}s > /tmp/out || exit 1
-           {} && break
-         done
+         terrace run --policy nomad --stats=/tmp/s -- setpriv --bounding-set -sys_ptrace --inh-caps -sys_ptrace \
+           --reuid 65534 --clear-groups {SMALL} > /tmp/out & sup=$!
+         {READY}; {}; {END}; wait $sup || exit 1
          cat /tmp/s",
-        is_more("ordinary_moves", 500)
+        until_more("$sup", "ordinary_moves", 500)
     );
     let out = guest_with(&["--delays", "off"], &script).good();
     assert!(

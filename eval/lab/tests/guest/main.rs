@@ -15,17 +15,23 @@ mod runs;
 mod samples;
 mod stress;
 
-/// A small program whose memory starts on the slow node.
-const SMALL: &str = "terrace-bench nomad-small-read --fast-free 60M --place slow";
+/// A small program whose memory starts on the slow node, and which visits it until it is told to [`END`], or for
+/// longer than any host needs.
+const SMALL: &str = "terrace-bench nomad-small-read --fast-free 60M --place slow --seconds 5m";
+
+/// Ends [`SMALL`], which says what it reached and checks its memory.
+const END: &str = "pkill -TERM -x terrace-bench";
 
 /// Waits until the program of a run in the background, `$sup`, has its pages where they start and says so in `/tmp/out`. Who
 /// lets a paused run act before that moves some while others are placed.
 const READY: &str = "until grep -qs ready /tmp/out; do sleep 0.1; kill -0 $sup || exit 9; done";
 
-/// A command that succeeds where this figure of a run's statistics, in `/tmp/s`, is more than so much.
-fn is_more(figure: &str, than: u64) -> String {
+/// Waits until the supervisor of this process id has more than so much of a figure: hosts differ too much for a time.
+fn until_more(supervisor: &str, figure: &str, than: u64) -> String {
     format!(
-        "python3 -c 'import json; exit(json.load(open(\"/tmp/s\"))[\"stats\"][\"{figure}\"] <= {than})'"
+        "until [ 0$(terrace status --json {supervisor} | sed -n '/\"{figure}\":/{{s/[^0-9]//g;p;q}}') -gt {than} ]; do
+           sleep 0.2; kill -0 {supervisor} || exit 8
+         done"
     )
 }
 

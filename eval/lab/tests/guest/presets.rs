@@ -5,17 +5,17 @@ use terrace_policy::PRESETS;
 use terrace_policy::Preset;
 use terrace_policy::UNMANAGED;
 
+use crate::END;
 use crate::READY;
 use crate::SMALL;
-use crate::is_more;
 use crate::machine::slowed;
 use crate::number;
+use crate::until_more;
 
-/// Bytes that each promotes at least, of the 40 MB that the program uses.
+/// Bytes that each promotes, of the 40 MB that the program uses, before the program ends.
 const ENOUGH: u64 = 8 << 20;
 
-/// A preset's run: its parameters as the lab has them, for MTM an interval that some of fit into the run. A longer one
-/// where it promoted nothing to speak of, as on a busy host.
+/// A preset's run: its parameters as the lab has them, for MTM a short interval.
 fn run(preset: &Preset) -> String {
     let dilated = (preset.dilated)(20.0).into_iter();
     let mut params: Vec<String> = dilated
@@ -32,16 +32,13 @@ fn run(preset: &Preset) -> String {
         params.push("--sample-period 397".to_owned());
     }
     let (name, params) = (preset.name, params.join(" "));
-    let enough = is_more("promoted_bytes", ENOUGH);
+    let enough = until_more("$sup", "promoted_bytes", ENOUGH);
     format!(
-        "for seconds in 20 80; do
-           rm -f /tmp/out
-           terrace run --paused --policy {name} {params} --stats=/tmp/s -- {SMALL} --seconds ${{seconds}}s > /tmp/out & sup=$!
-           {READY}; terrace resume > /dev/null; wait $sup || exit 1
-           tail -1 /tmp/out | grep -q '\"wrong\":\\[\\]' || exit 2
-           now | cmp - /tmp/before || exit 3
-           {enough} && break
-         done
+        "rm -f /tmp/out
+         terrace run --paused --policy {name} {params} --stats=/tmp/s -- {SMALL} > /tmp/out & sup=$!
+         {READY}; terrace resume > /dev/null; {enough}; {END}; wait $sup || exit 1
+         tail -1 /tmp/out | grep -q '\"wrong\":\\[\\]' || exit 2
+         now | cmp - /tmp/before || exit 3
          echo {name} $(grep -E '\"(promoted_bytes|unanswered)\"' /tmp/s)\n"
     )
 }

@@ -65,6 +65,9 @@ impl Adaptive {
                 self.tally.drain(|from, pages| {
                     let to = step[usize::from(from)];
                     let transitions = &mut process.transitions;
+                    if from == 0 {
+                        transitions.count_first(pages, to, one);
+                    }
                     transitions.count(pages, from, settled.then_some(to), one);
                     let side = (reading.huge, is_fast);
                     census.step(side, u64::from(pages) * base_pages, [from, to]);

@@ -24,6 +24,7 @@ mod decide;
 mod estimate;
 mod explain;
 mod figures;
+mod first;
 mod lag;
 mod latencies;
 mod later;

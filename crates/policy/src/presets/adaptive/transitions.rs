@@ -22,6 +22,7 @@ use super::classes::Level;
 use super::classes::class_of;
 use super::classes::class_rate;
 use super::estimate::Seen;
+use super::first::Waits;
 use super::rising::rising;
 
 const ROW_PRIOR: f64 = 4.0;
@@ -49,6 +50,8 @@ pub(super) struct Transitions {
     counts: Matrix,
     seen: [f64; CLASSES],
     exposure: [f64; CLASSES],
+    /// What is known until a page was observed a second time.
+    first: Waits,
     /// Whether a page was observed in this pass.
     observed: bool,
     trained: bool,
@@ -64,6 +67,7 @@ impl Transitions {
             counts: vec![[0.0; CLASSES]; CLASSES],
             seen: [0.0; CLASSES],
             exposure: [0.0; CLASSES],
+            first: Waits::new(),
             observed: false,
             trained: false,
         }
@@ -101,6 +105,13 @@ impl Transitions {
             self.seen[from] += f64::from(pages);
         }
         self.exposure[from] += f64::from(pages) * one.exposure();
+    }
+
+    /// So many pages of which nothing was known were observed so and have come to that level.
+    pub(super) fn count_first(&mut self, pages: u32, to: Level, one: Seen) {
+        if !self.is_counted() {
+            self.first.count(pages, to, one);
+        }
     }
 
     /// The pass is over, in which the process had that part of the time that it has in others; what was counted before
@@ -145,6 +156,11 @@ impl Transitions {
         self.trained = false;
     }
 
+    /// What is known while no page was observed a second time.
+    pub(super) fn first(&self) -> Option<&Waits> {
+        (!self.is_counted()).then_some(&self.first)
+    }
+
     /// Whether a page was observed a second time.
     pub(super) fn is_counted(&self) -> bool {
         self.exposure.iter().any(|exposure| *exposure > 0.0)
@@ -174,6 +190,9 @@ impl Transitions {
 
     /// r: visits a second by class.
     pub(super) fn rates(&self) -> [f64; CLASSES] {
+        if !self.is_counted() {
+            return self.first.rates();
+        }
         let near = near(|class| [self.seen[class], self.exposure[class]]);
         rising(&std::array::from_fn(|class| {
             let [seen, exposure] = near[class];

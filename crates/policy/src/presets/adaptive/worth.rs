@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the places of all groups are worth: V ([`super::value`]) until enough is known for D ([`super::later`]).
+//! What the places of all groups are worth: D ([`super::later`]), or V ([`super::value`]) where not enough is known for that.
 //!
-//! D needs what pages do over eight passes ([`super::lag`]). It is taken when that was counted of the processes that have most
-//! of the memory, then for all of them, as V and D are not of one measure; for the others M and r of one pass stand in.
+//! D needs what pages do over eight passes ([`super::lag`]), or is that of the first pass ([`super::first`]). It is taken when eight were
+//! counted of the processes that have most of the memory, or one of nobody; then for all of them, as V and D are not of one measure:
+//! for others M and r of one pass stand in.
 
 use std::collections::BTreeMap;
 
@@ -13,38 +14,52 @@ use super::Process;
 use super::census::Census;
 use super::classes::CLASSES;
 use super::decide::SIZES;
+use super::first::Waits;
 use super::lag::LAG;
 use super::later;
 use super::later::Terms;
 use super::select::Group;
 use super::transitions::Matrix;
 
-/// What a process does over eight passes.
-struct Known {
-    m: Matrix,
-    /// Visits a second of slow pages and of fast ones, by class.
-    rates: [[f64; CLASSES]; 2],
-    /// What a visit saves, ns.
+/// What a process does.
+enum Known<'a> {
+    /// Over eight passes: visits a second of slow pages and of fast ones, by class.
+    Lag(Matrix, Box<[[f64; CLASSES]; 2]>),
+    /// In its first one.
+    First(&'a Waits),
+}
+
+/// A process, with what a visit saves, ns, and the time that this is of, s.
+struct Of<'a> {
+    known: Known<'a>,
     saved_ns: f64,
-    /// Eight passes, s.
     pass: f64,
 }
 
-impl Known {
-    fn of(process: &Process, saved_ns: f64) -> Self {
+impl<'a> Of<'a> {
+    fn new(process: &'a Process, saved_ns: f64) -> Self {
+        let (known, passes) = if let Some(first) = process.transitions.first() {
+            (Known::First(first), 1)
+        } else {
+            let m = process.lag.matrix(&process.m);
+            let rates = [false, true].map(|fast| process.lag.rates(fast, &process.rates));
+            (Known::Lag(m, Box::new(rates)), LAG)
+        };
         Self {
-            m: process.lag.matrix(&process.m),
-            rates: [false, true].map(|fast| process.lag.rates(fast, &process.rates)),
+            known,
             saved_ns: process.visit_saves(saved_ns),
-            pass: process.pass_s * f64::from(LAG),
+            pass: process.pass_s * f64::from(passes),
         }
     }
 
     /// What its pages save by that.
     #[expect(clippy::cast_precision_loss, reason = "base pages of a page")]
     fn save(&self, groups: &mut [Group], side: usize) {
+        let Known::Lag(_, rates) = &self.known else {
+            return;
+        };
         for (groups, size) in groups.chunks_mut(CLASSES).zip(SIZES) {
-            for (group, rate) in groups.iter_mut().zip(self.rates[side]) {
+            for (group, rate) in groups.iter_mut().zip(rates[side].iter()) {
                 group.saves = rate * self.saved_ns / size.base_pages() as f64;
             }
         }
@@ -55,13 +70,19 @@ impl Adaptive {
     /// Slow and fast groups with the worth of their places, where so many more base pages fit into fast memory.
     pub(super) fn worth(&self, counts: &BTreeMap<Pid, Census>, room: u64) -> [Vec<Group>; 2] {
         let mut sides = [self.groups(counts, 0), self.groups(counts, 1)];
-        if !self.params.later || !self.is_trained(counts, &sides) {
+        let first = |pid| {
+            self.processes
+                .get(pid)
+                .map(|of| of.transitions.first().is_some())
+        };
+        let is_first = counts.keys().all(|pid| first(pid).unwrap_or(true));
+        if !self.params.later || !(is_first || self.is_trained(counts, &sides)) {
             return sides;
         }
         let saved = self.latencies.saved_ns();
         let processes = counts.keys().map(|pid| self.processes.get(pid));
-        let known: Vec<Option<Known>> = processes
-            .map(|process| Some(Known::of(process?, saved)))
+        let known: Vec<Option<Of<'_>>> = processes
+            .map(|process| Some(Of::new(process?, saved)))
             .collect();
         for (side, groups) in sides.iter_mut().enumerate() {
             let of_processes = groups.chunks_mut(SIZES.len() * CLASSES).zip(&known);
@@ -85,20 +106,23 @@ impl Adaptive {
 
     /// D of the places of one process's groups.
     #[expect(clippy::cast_precision_loss, reason = "base pages of a page")]
-    fn places(&self, groups: &mut [Group], known: &Known, side: usize, price: f64) {
+    fn places(&self, groups: &mut [Group], of: &Of<'_>, side: usize, price: f64) {
         for (groups, size) in groups.chunks_mut(CLASSES).zip(SIZES) {
             if groups.iter().all(|group| group.pages == 0) {
                 continue;
             }
             let each = size.base_pages() as f64;
             let terms = Terms {
-                pass: known.pass,
-                gamma: (-known.pass / self.params.horizon.as_secs_f64()).exp(),
-                saved_ns: known.saved_ns,
+                pass: of.pass,
+                gamma: (-of.pass / self.params.horizon.as_secs_f64()).exp(),
+                saved_ns: of.saved_ns,
                 price: price * each,
                 cost: self.costs.of(size),
             };
-            let worth = later::differences(&known.m, &known.rates[side], terms);
+            let worth = match &of.known {
+                Known::Lag(m, rates) => later::differences(m, &rates[side], terms),
+                Known::First(waits) => waits.differences(terms),
+            };
             for (group, worth) in groups.iter_mut().zip(worth) {
                 group.place = worth / each;
             }

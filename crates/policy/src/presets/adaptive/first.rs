@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the first wait of a page says of its rate, as much as the waits of all pages of its process say; and what its place
+//! is worth then.
+//!
+//! ```text
+//! P[seen in (a, b]]  = sum over j of w_j (e^(-l_j a) - e^(-l_j b))            l_j: a rate, w_j: the share of pages that has it
+//! r[k]               = sum over j of l_j P[j | k]                             k: what was seen
+//! D[k]               = (r[k] s - price) T + gamma * (sum over j of P[j | k] clamp(D_j, -c, c))
+//! D_j                = (l_j s - price) T + gamma clamp(D_j, -c, c)
+//! ```
+//!
+//! Where all pages are alike some are seen sooner, by chance, and by its own wait each of them would be hot. So the waits are
+//! taken to be of a few rates, as many as they need: fitted by expectation and maximization (Dempster et al. 1977), one more
+//! only where that makes the description shorter (half the logarithm of the pages for each figure, Schwarz 1978). One rate says that
+//! nothing can be told apart yet.
+//!
+//! D is that of [`super::later`], where the next pass tells which of the rates a page has: who is likely to be hot moves, who may be
+//! waits.
+
+use super::classes::CLASSES;
+use super::classes::Level;
+use super::classes::class_of;
+use super::classes::class_rate;
+use super::estimate::Seen;
+use super::later::Terms;
+use super::value::Values;
+
+/// Rates at most: a pass has a dozen readings.
+const RATES: usize = 5;
+const ROUNDS: usize = 200;
+
+/// Pages that were observed so for the first time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cell {
+    pages: f64,
+    seen: bool,
+    /// Sums over them, s.
+    since: f64,
+    until: f64,
+}
+
+/// Some of the pages have one rate.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    weight: f64,
+    rate: f64,
+}
+
+/// First observations by the class that they give.
+#[derive(Debug, Clone)]
+pub(super) struct Waits([Cell; CLASSES]);
+
+impl Waits {
+    pub(super) const fn new() -> Self {
+        Self(
+            [Cell {
+                pages: 0.0,
+                seen: false,
+                since: 0.0,
+                until: 0.0,
+            }; CLASSES],
+        )
+    }
+
+    /// So many pages were observed so, which makes them of that level.
+    pub(super) fn count(&mut self, pages: u32, level: Level, one: Seen) {
+        let (cell, pages) = (&mut self.0[class_of(level)], f64::from(pages));
+        cell.pages += pages;
+        cell.seen = one.seen;
+        cell.since += pages * one.since;
+        cell.until += pages * one.until;
+    }
+
+    /// Visits a second by class. Before anything was seen a class is believed by half.
+    pub(super) fn rates(&self) -> [f64; CLASSES] {
+        let Some(fit) = self.fit() else {
+            return std::array::from_fn(|class| class_rate(class) / 2.0);
+        };
+        let mut last = (0..CLASSES)
+            .find_map(|class| fit.mean_rate(class))
+            .unwrap_or_default();
+        std::array::from_fn(|class| {
+            last = fit.mean_rate(class).unwrap_or(last);
+            last
+        })
+    }
+
+    /// D by class; 0 of a class that no page has.
+    pub(super) fn differences(&self, terms: Terms) -> Values {
+        let Some(fit) = self.fit() else {
+            return [0.0; CLASSES];
+        };
+        let Terms { gamma, cost, .. } = terms;
+        let now = |rate: f64| (rate * terms.saved_ns - terms.price) * terms.pass;
+        let later = |part: &Part| {
+            let now = now(part.rate);
+            // Within the clamp it is a sum over all passes.
+            let stays = now / (1.0 - gamma);
+            let d = if stays.abs() < cost {
+                stays
+            } else {
+                now + gamma * cost.copysign(now)
+            };
+            d.clamp(-cost, cost)
+        };
+        let later: Vec<f64> = fit.parts.iter().map(later).collect();
+        std::array::from_fn(|class| {
+            let Some(rate) = fit.mean_rate(class) else {
+                return 0.0;
+            };
+            let of_each = fit.shares[class].iter().zip(&later);
+            now(rate) + gamma * of_each.map(|(share, later)| share * later).sum::<f64>()
+        })
+    }
+
+    fn fit(&self) -> Option<Fit> {
+        let cells: Vec<&Cell> = self.0.iter().filter(|cell| cell.pages > 0.0).collect();
+        if cells.is_empty() {
+            return None;
+        }
+        let parts = fitted(&cells);
+        let shares = self.0.iter().map(|cell| cell.shares(&parts)).collect();
+        Some(Fit { parts, shares })
+    }
+}
+
+/// What the waits are of.
+#[derive(Debug)]
+struct Fit {
+    parts: Vec<Part>,
+    /// By class, how likely a page has each of the rates; empty where there is no page.
+    shares: Vec<Vec<f64>>,
+}
+
+impl Fit {
+    fn mean_rate(&self, class: usize) -> Option<f64> {
+        let shares = &self.shares[class];
+        let rates = shares.iter().zip(&self.parts);
+        (!shares.is_empty()).then(|| rates.map(|(share, part)| share * part.rate).sum())
+    }
+}
+
+impl Cell {
+    /// The likelihood of what was seen of a page of that rate.
+    fn likelihood(&self, rate: f64) -> f64 {
+        let (since, until) = (self.since / self.pages, self.until / self.pages);
+        if self.seen {
+            (-rate * since).exp() * -(-rate * (until - since)).exp_m1()
+        } else {
+            (-rate * until).exp()
+        }
+    }
+
+    /// How long it was there to be seen until it was, s, if it has that rate.
+    fn exposure(&self, rate: f64) -> f64 {
+        let (since, until) = (self.since / self.pages, self.until / self.pages);
+        if !self.seen {
+            return until;
+        }
+        let between = until - since;
+        let visits = rate * between;
+        if visits < 1e-6 {
+            since + between / 2.0
+        } else {
+            since + 1.0 / rate - between / visits.exp_m1()
+        }
+    }
+
+    /// The likelihood with each of the rates.
+    fn of_each(&self, parts: &[Part]) -> Vec<f64> {
+        let of = |part: &Part| part.weight * self.likelihood(part.rate);
+        parts.iter().map(of).collect()
+    }
+
+    fn shares(&self, parts: &[Part]) -> Vec<f64> {
+        if self.pages <= 0.0 {
+            return Vec::new();
+        }
+        let of_each = self.of_each(parts);
+        let all = of_each.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+        of_each.iter().map(|of| of / all).collect()
+    }
+}
+
+/// As few rates as the waits need.
+fn fitted(cells: &[&Cell]) -> Vec<Part> {
+    let pages: f64 = cells.iter().map(|cell| cell.pages).sum();
+    let mut best = fit(cells, 1);
+    let mut least = length(cells, &best, pages);
+    for rates in 2..=RATES {
+        let parts = fit(cells, rates);
+        let length = length(cells, &parts, pages);
+        if length >= least {
+            break;
+        }
+        (best, least) = (parts, length);
+    }
+    best
+}
+
+/// What it takes to describe the waits by those rates, in natural units.
+#[expect(clippy::cast_precision_loss, reason = "a few rates")]
+fn length(cells: &[&Cell], parts: &[Part], pages: f64) -> f64 {
+    let of = |cell: &&Cell| {
+        let all: f64 = cell.of_each(parts).iter().sum();
+        cell.pages * all.max(f64::MIN_POSITIVE).ln()
+    };
+    let likely: f64 = cells.iter().map(of).sum();
+    (2 * parts.len() - 1) as f64 * pages.ln() / 2.0 - likely
+}
+
+/// So many rates by expectation and maximization, from those between the shortest wait and the longest.
+#[expect(clippy::cast_precision_loss, reason = "a few rates")]
+fn fit(cells: &[&Cell], rates: usize) -> Vec<Part> {
+    let until = || cells.iter().map(|cell| cell.until / cell.pages);
+    let (shortest, longest) = (
+        until().fold(f64::INFINITY, f64::min),
+        until().fold(0.0, f64::max),
+    );
+    let (low, high) = (0.1 / longest, 1.0 / shortest);
+    let mut parts: Vec<Part> = (0..rates)
+        .map(|at| Part {
+            weight: 1.0 / rates as f64,
+            rate: low * (high / low).powf((at as f64 + 0.5) / rates as f64),
+        })
+        .collect();
+    for _ in 0..ROUNDS {
+        // Pages, sightings and exposure of each.
+        let mut sums = vec![[0.0; 3]; rates];
+        for cell in cells {
+            for ((share, part), sums) in cell.shares(&parts).iter().zip(&parts).zip(&mut sums) {
+                let pages = cell.pages * share;
+                sums[0] += pages;
+                sums[1] += pages * f64::from(u8::from(cell.seen));
+                sums[2] += pages * cell.exposure(part.rate);
+            }
+        }
+        let pages: f64 = sums.iter().map(|sums| sums[0]).sum();
+        for (part, [own, seen, exposure]) in parts.iter_mut().zip(sums) {
+            part.weight = own / pages;
+            if exposure > 0.0 {
+                part.rate = (seen / exposure).max(1e-9);
+            }
+        }
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::presets::adaptive::classes::level_of;
+    use crate::presets::adaptive::estimate::next_rate;
+
+    const TERMS: Terms = Terms {
+        pass: 1.0,
+        gamma: 0.998,
+        saved_ns: 150.0,
+        price: 150.0 * 20.0,
+        cost: 4_000.0,
+    };
+
+    /// What readings show of pages of which so large a share was not seen by some time; the classes that
+    /// there are, from the soonest seen on.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "some thousand pages"
+    )]
+    fn waits(pages: f64, unseen: impl Fn(f64) -> f64) -> (Waits, Vec<usize>) {
+        let (mut waits, mut classes) = (Waits::new(), Vec::new());
+        let mut count = |share: f64, one: Seen| {
+            let level = level_of(next_rate(0.0, one, 1));
+            let pages = (pages * share).round() as u32;
+            if pages > 0 {
+                waits.count(pages, level, one);
+                classes.push(class_of(level));
+            }
+        };
+        let mut since = 0.0;
+        for rung in 0..11 {
+            let until = 0.001 * f64::from(1 << rung);
+            let seen = true;
+            count(unseen(since) - unseen(until), Seen { seen, since, until });
+            since = until;
+        }
+        let (seen, until) = (false, since);
+        count(
+            unseen(until),
+            Seen {
+                seen,
+                since: 0.0,
+                until,
+            },
+        );
+        (waits, classes)
+    }
+
+    #[test]
+    fn pages_that_are_alike_have_one_rate() {
+        for rate in [0.3_f64, 3.0, 30.0] {
+            let (waits, classes) = waits(1e5, |t| (-rate * t).exp());
+            let (rates, worth) = (waits.rates(), waits.differences(TERMS));
+            for class in &classes {
+                assert!(
+                    (rates[*class] / rate - 1.0).abs() < 0.02,
+                    "{}",
+                    rates[*class]
+                );
+                assert!((worth[*class] - worth[classes[0]]).abs() < 1.0);
+            }
+        }
+        // Every page once in two seconds, as a scan does.
+        let (waits, classes) = waits(1e5, |t| 1.0 - t / 2.0);
+        let rates = waits.rates();
+        assert!(
+            classes
+                .iter()
+                .all(|class| rates[*class] == rates[classes[0]])
+        );
+    }
+
+    #[test]
+    fn who_is_hot_for_sure_moves_and_who_may_be_waits() {
+        let (waits, classes) = waits(1e5, |t| 0.1 * (-300.0 * t).exp() + 0.9 * (-3.0 * t).exp());
+        let rates = waits.rates();
+        assert!(rates[classes[0]] > 250.0 && (rates[classes[11]] / 3.0 - 1.0).abs() < 0.05);
+        let worth = waits.differences(TERMS);
+        let sorted = classes.windows(2).all(|two| worth[two[0]] >= worth[two[1]]);
+        assert!(sorted, "{worth:?}");
+        let coldest = worth[classes[11]];
+        let moves = |at: usize| worth[classes[at]] - coldest > 2.0 * TERMS.cost;
+        // Seen within 2 ms, and in 16 to 32 ms: a fifth of them is hot, which is more than nearly all are.
+        assert!(
+            moves(0) && moves(1) && rates[classes[5]] > 2.0 * 3.0 && !moves(5),
+            "{worth:?}"
+        );
+    }
+
+    #[test]
+    fn of_few_pages_little_is_believed() {
+        let (few, classes) = waits(12.0, |t| (-3.0 * t).exp());
+        let rates = few.rates();
+        assert!(
+            classes
+                .iter()
+                .all(|class| (rates[*class] / 3.0 - 1.0).abs() < 0.7)
+        );
+        assert!((Waits::new().rates()[70] / class_rate(70) - 0.5).abs() < 1e-9);
+    }
+}

@@ -212,7 +212,7 @@ fn uniform_access_moves_next_to_nothing() {
     assert_eq!(surprises, 0);
 }
 
-/// Nor before transitions are counted, when a page is taken to stay what it is: but for the first plan, that knows a wait of each.
+/// Nor before transitions are counted: what is likely chance is taken for that, in the first plan, too.
 #[test]
 fn uniform_access_moves_next_to_nothing_before_transitions_are_counted() {
     for rate in [1.0, 3.0, 8.0, 30.0] {
@@ -222,9 +222,24 @@ fn uniform_access_moves_next_to_nothing_before_transitions_are_counted() {
             machine.pass(|_, dice, _| dice.exponential() / rate);
             *after = machine.moves;
         }
-        let more = moves[5] - moves[0];
-        assert!(more * 40 < PAGES as u64, "{rate} a second: {moves:?}");
+        assert!(moves[0] * 100 < PAGES as u64, "{rate} a second: {moves:?}");
+        assert!(moves[5] * 40 < PAGES as u64, "{rate} a second: {moves:?}");
     }
+}
+
+/// What would come up for it is as cold; only who is likely enough to be hot by its first wait is worth two moves.
+#[test]
+fn what_is_cold_beside_a_hot_set_that_is_fast_stays() {
+    let mut machine = Machine::new(PAGES, QUARTER);
+    machine.pass(hot(0));
+    let first = machine.moves;
+    assert!(first * 8 < PAGES as u64, "{first}");
+    for _ in 0..5 {
+        machine.pass(hot(0));
+    }
+    let more = machine.moves - first;
+    assert!(more * 40 < PAGES as u64, "{more}");
+    assert!(fast_of(&machine, 0) > EIGHTH * 99 / 100);
 }
 
 #[test]

@@ -28,6 +28,8 @@ use super::value::Values;
 /// Rates at most: a pass has a dozen readings.
 const RATES: usize = 5;
 const ROUNDS: usize = 200;
+/// No rate changes by more than that of it, nor its share of the pages.
+const SETTLED: f64 = 1e-4;
 
 /// Pages that were observed so for the first time.
 #[derive(Debug, Clone, Copy, Default)]
@@ -236,11 +238,18 @@ fn fit(cells: &[&Cell], rates: usize) -> Vec<Part> {
             }
         }
         let pages: f64 = sums.iter().map(|sums| sums[0]).sum();
+        let mut most: f64 = 0.0;
         for (part, [own, seen, exposure]) in parts.iter_mut().zip(sums) {
+            let before = *part;
             part.weight = own / pages;
             if exposure > 0.0 {
                 part.rate = (seen / exposure).max(1e-9);
             }
+            let changed = (part.rate / before.rate - 1.0).abs();
+            most = most.max(changed).max((part.weight - before.weight).abs());
+        }
+        if most < SETTLED {
+            break;
         }
     }
     parts

@@ -8,7 +8,7 @@
 //! `docs/adaptive.md` has the figures.
 //!
 //! * `classes` (a page's byte), `estimate` (what an observation makes of it), `clock` (a program's own time),
-//!   `transitions` (M and r), `accesses` (what a visit is), `value` (V), `lag` and `later` (what holds over eight passes, and what a place is worth until it can
+//!   `transitions` (M and r), `first` (r by first waits), `rising` (as many rates as can be told apart), `accesses` (what a visit is), `value` (V), `lag` and `later` (what holds over eight passes, and what a place is worth until it can
 //!   be changed again), `worth` (which of both), `latencies` and `costs` (as measured), `select` (who changes places), `pace` (how
 //!   often to look); `chunks` holds what is known of pages, `process` what is known of a program;
 //!   `learn` takes a reading in, `phase` tells a new phase, `decide` ends a pass, `moves` carries a plan out, `explain` says what is believed; this

@@ -6,11 +6,11 @@
 //! prior[k][d] = (near(N)[k][d] + A [d = 0]) / (near(N)[k] + A)             d: by how many classes a page rose
 //! M[k][k + d] = (N[k][d] + A prior[k][d]) / (N[k] + A)
 //! rate'[k]    = (near(seen)[k] + B / 2) / (near(exposure)[k] + B / rate[k])
-//! r[k]        = (seen[k] + B) / (exposure[k] + B / rate'[k])               visits a second, made to rise (`rising`)
+//! r[k]        = (seen[k] + B) / (exposure[k] + B / rate'[k])               visits a second, as many as can be told apart (`rising`)
 //! ```
 //!
 //! N, seen and exposure fade by a tenth a pass. A class of which little was counted is taken to do what those
-//! next to it did. Before anything was, pages stay in their class, and its estimated rate is believed by half.
+//! next to it did. Before anything was, pages stay in their class, whose rate is what first waits say ([`super::first`]).
 //!
 //! **Surprise**: bits a page by which M predicted this pass worse than it thought it would:
 //! `-sum n[k][k'] log2 M[k][k'] / n  -  entropy of M's rows`: a new phase. That a page was not seen is one outcome, whichever

@@ -36,6 +36,7 @@ use terrace_workload::report::Line;
 use terrace_workload::report::Ready;
 use terrace_workload::report::Second;
 
+/// What ends the visits early.
 const TO_END: [i32; 2] = [SIGINT, SIGTERM];
 
 fn main() -> ExitCode {

@@ -108,7 +108,7 @@ fn programs_in_the_background_are_managed() {
     let out = slowed(&format!(
         "cat > /tmp/server.py <<'END'\n{FORKED_SERVER}END
          rm -f /tmp/out
-         terrace run --paused --stats=/tmp/a -- sh -c 'setsid {SMALL} > /tmp/out & exit 7' & sup=$!
+         terrace run --paused -- sh -c 'setsid {SMALL} > /tmp/out & exit 7' & sup=$!
          {READY}; terrace resume > /dev/null; {}; {END}; wait $sup
          [ $? = 7 ] || exit 1
          tail -1 /tmp/out | grep -q '\"wrong\":\\[\\]' || exit 2

@@ -53,15 +53,8 @@ struct Part {
 pub(super) struct Waits([Cell; CLASSES]);
 
 impl Waits {
-    pub(super) const fn new() -> Self {
-        Self(
-            [Cell {
-                pages: 0.0,
-                seen: false,
-                since: 0.0,
-                until: 0.0,
-            }; CLASSES],
-        )
+    pub(super) fn new() -> Self {
+        Self([Cell::default(); CLASSES])
     }
 
     /// So many pages were observed so, which makes them of that level.
@@ -87,35 +80,8 @@ impl Waits {
         })
     }
 
-    /// D by class; 0 of a class that no page has.
-    pub(super) fn differences(&self, terms: Terms) -> Values {
-        let Some(fit) = self.fit() else {
-            return [0.0; CLASSES];
-        };
-        let Terms { gamma, cost, .. } = terms;
-        let now = |rate: f64| (rate * terms.saved_ns - terms.price) * terms.pass;
-        let later = |part: &Part| {
-            let now = now(part.rate);
-            // Within the clamp it is a sum over all passes.
-            let stays = now / (1.0 - gamma);
-            let d = if stays.abs() < cost {
-                stays
-            } else {
-                now + gamma * cost.copysign(now)
-            };
-            d.clamp(-cost, cost)
-        };
-        let later: Vec<f64> = fit.parts.iter().map(later).collect();
-        std::array::from_fn(|class| {
-            let Some(rate) = fit.mean_rate(class) else {
-                return 0.0;
-            };
-            let of_each = fit.shares[class].iter().zip(&later);
-            now(rate) + gamma * of_each.map(|(share, later)| share * later).sum::<f64>()
-        })
-    }
-
-    fn fit(&self) -> Option<Fit> {
+    /// What they are of, if there are any.
+    pub(super) fn fit(&self) -> Option<Fit> {
         let cells: Vec<&Cell> = self.0.iter().filter(|cell| cell.pages > 0.0).collect();
         if cells.is_empty() {
             return None;
@@ -128,13 +94,37 @@ impl Waits {
 
 /// What the waits are of.
 #[derive(Debug)]
-struct Fit {
+pub(super) struct Fit {
     parts: Vec<Part>,
     /// By class, how likely a page has each of the rates; empty where there is no page.
     shares: Vec<Vec<f64>>,
 }
 
 impl Fit {
+    /// D by class; 0 of a class that no page has.
+    pub(super) fn differences(&self, terms: Terms) -> Values {
+        let Terms { gamma, cost, .. } = terms;
+        let later = |part: &Part| {
+            let now = terms.now(part.rate);
+            // Within the clamp it is a sum over all passes.
+            let stays = now / (1.0 - gamma);
+            let d = if stays.abs() < cost {
+                stays
+            } else {
+                now + gamma * cost.copysign(now)
+            };
+            d.clamp(-cost, cost)
+        };
+        let later: Vec<f64> = self.parts.iter().map(later).collect();
+        std::array::from_fn(|class| {
+            let Some(rate) = self.mean_rate(class) else {
+                return 0.0;
+            };
+            let of_each = self.shares[class].iter().zip(&later);
+            terms.now(rate) + gamma * of_each.map(|(share, later)| share * later).sum::<f64>()
+        })
+    }
+
     fn mean_rate(&self, class: usize) -> Option<f64> {
         let shares = &self.shares[class];
         let rates = shares.iter().zip(&self.parts);
@@ -143,9 +133,14 @@ impl Fit {
 }
 
 impl Cell {
+    /// Since and until of one of them.
+    fn mean(&self) -> (f64, f64) {
+        (self.since / self.pages, self.until / self.pages)
+    }
+
     /// The likelihood of what was seen of a page of that rate.
     fn likelihood(&self, rate: f64) -> f64 {
-        let (since, until) = (self.since / self.pages, self.until / self.pages);
+        let (since, until) = self.mean();
         if self.seen {
             (-rate * since).exp() * -(-rate * (until - since)).exp_m1()
         } else {
@@ -155,7 +150,7 @@ impl Cell {
 
     /// How long it was there to be seen until it was, s, if it has that rate.
     fn exposure(&self, rate: f64) -> f64 {
-        let (since, until) = (self.since / self.pages, self.until / self.pages);
+        let (since, until) = self.mean();
         if !self.seen {
             return until;
         }
@@ -214,7 +209,7 @@ fn length(cells: &[&Cell], parts: &[Part], pages: f64) -> f64 {
 /// So many rates by expectation and maximization, from those between the shortest wait and the longest.
 #[expect(clippy::cast_precision_loss, reason = "a few rates")]
 fn fit(cells: &[&Cell], rates: usize) -> Vec<Part> {
-    let until = || cells.iter().map(|cell| cell.until / cell.pages);
+    let until = || cells.iter().map(|cell| cell.mean().1);
     let (shortest, longest) = (
         until().fold(f64::INFINITY, f64::min),
         until().fold(0.0, f64::max),

@@ -51,7 +51,10 @@ fn waits(pages: f64, unseen: impl Fn(f64) -> f64) -> (Waits, Vec<usize>) {
 fn pages_that_are_alike_have_one_rate() {
     for rate in [0.3_f64, 3.0, 30.0] {
         let (waits, classes) = waits(1e5, |t| (-rate * t).exp());
-        let (rates, worth) = (waits.rates(), waits.differences(TERMS));
+        let (rates, worth) = (
+            waits.rates(),
+            waits.fit().expect("pages").differences(TERMS),
+        );
         for class in &classes {
             assert!(
                 (rates[*class] / rate - 1.0).abs() < 0.02,
@@ -76,7 +79,7 @@ fn who_is_hot_for_sure_moves_and_who_may_be_waits() {
     let (waits, classes) = waits(1e5, |t| 0.1 * (-300.0 * t).exp() + 0.9 * (-3.0 * t).exp());
     let rates = waits.rates();
     assert!(rates[classes[0]] > 250.0 && (rates[classes[11]] / 3.0 - 1.0).abs() < 0.05);
-    let worth = waits.differences(TERMS);
+    let worth = waits.fit().expect("pages").differences(TERMS);
     let sorted = classes.windows(2).all(|two| worth[two[0]] >= worth[two[1]]);
     assert!(sorted, "{worth:?}");
     let coldest = worth[classes[11]];

@@ -36,16 +36,17 @@ pub(super) struct Terms {
     pub(super) cost: f64,
 }
 
+impl Terms {
+    /// What is gained in the next pass by a page of that rate, ns.
+    pub(super) fn now(&self, rate: f64) -> f64 {
+        (rate * self.saved_ns - self.price) * self.pass
+    }
+}
+
 /// D by class.
 pub(super) fn differences(m: &Matrix, r: &[f64; CLASSES], terms: Terms) -> Values {
-    let Terms {
-        pass,
-        gamma,
-        saved_ns,
-        price,
-        cost,
-    } = terms;
-    let now = r.map(|rate| (rate * saved_ns - price) * pass);
+    let Terms { gamma, cost, .. } = terms;
+    let now = r.map(|rate| terms.now(rate));
     let mut d = now;
     let mut inside = [false; CLASSES];
     for _ in 0..GUESSES {

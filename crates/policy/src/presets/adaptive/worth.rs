@@ -14,7 +14,7 @@ use super::Process;
 use super::census::Census;
 use super::classes::CLASSES;
 use super::decide::SIZES;
-use super::first::Waits;
+use super::first::Fit;
 use super::lag::LAG;
 use super::later;
 use super::later::Terms;
@@ -22,24 +22,24 @@ use super::select::Group;
 use super::transitions::Matrix;
 
 /// What a process does.
-enum Known<'a> {
+enum Known {
     /// Over eight passes: visits a second of slow pages and of fast ones, by class.
     Lag(Matrix, Box<[[f64; CLASSES]; 2]>),
     /// In its first one.
-    First(&'a Waits),
+    First(Option<Fit>),
 }
 
 /// A process, with what a visit saves, ns, and the time that this is of, s.
-struct Of<'a> {
-    known: Known<'a>,
+struct Of {
+    known: Known,
     saved_ns: f64,
     pass: f64,
 }
 
-impl<'a> Of<'a> {
-    fn new(process: &'a Process, saved_ns: f64) -> Self {
+impl Of {
+    fn new(process: &Process, saved_ns: f64) -> Self {
         let (known, passes) = if let Some(first) = process.transitions.first() {
-            (Known::First(first), 1)
+            (Known::First(first.fit()), 1)
         } else {
             let m = process.lag.matrix(&process.m);
             let rates = [false, true].map(|fast| process.lag.rates(fast, &process.rates));
@@ -70,18 +70,14 @@ impl Adaptive {
     /// Slow and fast groups with the worth of their places, where so many more base pages fit into fast memory.
     pub(super) fn worth(&self, counts: &BTreeMap<Pid, Census>, room: u64) -> [Vec<Group>; 2] {
         let mut sides = [self.groups(counts, 0), self.groups(counts, 1)];
-        let first = |pid| {
-            self.processes
-                .get(pid)
-                .map(|of| of.transitions.first().is_some())
-        };
-        let is_first = counts.keys().all(|pid| first(pid).unwrap_or(true));
+        let mut known = counts.keys().filter_map(|pid| self.processes.get(pid));
+        let is_first = known.all(|process| !process.transitions.is_counted());
         if !self.params.later || !(is_first || self.is_trained(counts, &sides)) {
             return sides;
         }
         let saved = self.latencies.saved_ns();
         let processes = counts.keys().map(|pid| self.processes.get(pid));
-        let known: Vec<Option<Of<'_>>> = processes
+        let known: Vec<Option<Of>> = processes
             .map(|process| Some(Of::new(process?, saved)))
             .collect();
         for (side, groups) in sides.iter_mut().enumerate() {
@@ -106,7 +102,7 @@ impl Adaptive {
 
     /// D of the places of one process's groups.
     #[expect(clippy::cast_precision_loss, reason = "base pages of a page")]
-    fn places(&self, groups: &mut [Group], of: &Of<'_>, side: usize, price: f64) {
+    fn places(&self, groups: &mut [Group], of: &Of, side: usize, price: f64) {
         for (groups, size) in groups.chunks_mut(CLASSES).zip(SIZES) {
             if groups.iter().all(|group| group.pages == 0) {
                 continue;
@@ -121,7 +117,8 @@ impl Adaptive {
             };
             let worth = match &of.known {
                 Known::Lag(m, rates) => later::differences(m, &rates[side], terms),
-                Known::First(waits) => waits.differences(terms),
+                Known::First(Some(fit)) => fit.differences(terms),
+                Known::First(None) => [0.0; CLASSES],
             };
             for (group, worth) in groups.iter_mut().zip(worth) {
                 group.place = worth / each;

@@ -105,6 +105,14 @@ pub enum Event {
         /// 0 is no priority.
         priority: u32,
     },
+    /// Where a process may run; told before anything else of it, and when it changes. Of whom nothing is told may run on any
+    /// processor.
+    Runs {
+        /// The process.
+        pid: Pid,
+        /// The node of all processors that its threads may run on; absent where they are of several.
+        cpu_node: Option<NodeId>,
+    },
     /// A page's accessed bit was read and cleared.
     Probed {
         /// The page.

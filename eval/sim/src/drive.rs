@@ -265,6 +265,8 @@ impl<'a> Run<'a> {
         let now = Nanos(self.world.now);
         for (index, program) in self.setup.workload.programs.iter().enumerate() {
             let pid = crate::space::pid(index);
+            let cpu_node = self.world.cpu_node(index);
+            self.engine.observe(now, &Event::Runs { pid, cpu_node });
             if let Some(&priority) = self.setup.priorities.get(&program.name) {
                 self.engine.observe(now, &Event::Priority { pid, priority });
             }

@@ -435,6 +435,11 @@ impl World {
         self.space.region(unit).program
     }
 
+    /// The node whose processors a program runs on.
+    pub(crate) fn cpu_node(&self, program: usize) -> Option<terrace_core::NodeId> {
+        self.hardware.homes[self.sockets[program]].map(crate::hardware::node_id)
+    }
+
     /// Other processors that a shootdown of a program's page interrupts: all that run the program,
     /// but for the initiator's, whether that is a thread of the program or a worker.
     fn others(&self, program: usize, by: By) -> f64 {
@@ -531,7 +536,7 @@ impl World {
                 node,
                 write,
                 idle: Some(Nanos(at.saturating_sub(armed))),
-                cpu_node: self.hardware.homes[self.sockets[program]].map(crate::hardware::node_id),
+                cpu_node: self.cpu_node(program),
             }
         };
         engine.observe(Nanos(self.now), &event);

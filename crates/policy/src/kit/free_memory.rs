@@ -119,11 +119,16 @@ impl FreeMemory {
         rooms.max_by_key(|(id, room)| (*room, Reverse(*id)))
     }
 
-    /// Bytes that the fastest tier has free above its marks; less than 0 where it is short of them.
+    /// Bytes that these nodes have free above their marks; less than 0 where they are short of them.
+    pub fn above(&self, nodes: impl Iterator<Item = NodeId>, mark: Mark) -> i128 {
+        let known = nodes.filter_map(|id| self.nodes.get(&id));
+        known.map(|node| node.above(mark)).sum()
+    }
+
+    /// The same of the fastest tier.
     #[must_use]
     pub fn surplus(&self, mark: Mark) -> i128 {
-        let top = self.tiers.top().filter_map(|node| self.nodes.get(&node.id));
-        top.map(|node| node.above(mark)).sum()
+        self.above(self.tiers.top().map(|node| node.id), mark)
     }
 
     /// Bytes that demotions under way will give back to the fastest tier.

@@ -9,14 +9,16 @@ use super::classes::CLASSES;
 use super::classes::Level;
 use super::classes::class_of;
 use super::decide::SIZES;
+use super::places::PLACES;
+use super::places::Place;
 
-/// Base pages of one process by huge, fast and class.
+/// Base pages of one process by huge, place and class.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Census(pub(super) Box<[[[u64; CLASSES]; 2]; 2]>);
+pub(super) struct Census(pub(super) Box<[[[u64; CLASSES]; PLACES]; 2]>);
 
 impl Default for Census {
     fn default() -> Self {
-        Self(Box::new([[[0; CLASSES]; 2]; 2]))
+        Self(Box::new([[[0; CLASSES]; PLACES]; 2]))
     }
 }
 
@@ -31,19 +33,24 @@ impl Census {
         self.each(chunk, pages, |count, by| *count -= by);
     }
 
-    /// So many pages of that side have come from one level to another.
-    pub(super) fn step(&mut self, (huge, fast): (bool, bool), base_pages: u64, levels: [Level; 2]) {
-        let side = &mut self.0[usize::from(huge)][usize::from(fast)];
-        side[class_of(levels[0])] -= base_pages;
-        side[class_of(levels[1])] += base_pages;
+    /// So many pages of that place have come from one level to another.
+    pub(super) fn step(
+        &mut self,
+        (huge, place): (bool, Place),
+        base_pages: u64,
+        levels: [Level; 2],
+    ) {
+        let there = &mut self.0[usize::from(huge)][place];
+        there[class_of(levels[0])] -= base_pages;
+        there[class_of(levels[1])] += base_pages;
     }
 
-    /// Visits a second of slow pages and of fast ones, by rates of classes.
+    /// Visits a second of the pages of each place, by rates of classes.
     #[expect(clippy::cast_precision_loss, reason = "numbers of pages")]
-    pub(super) fn visits(&self, rates: &[f64; CLASSES]) -> [f64; 2] {
-        let mut visits = [0.0; 2];
-        for (sides, size) in self.0.iter().zip(SIZES) {
-            for (sum, pages) in visits.iter_mut().zip(sides) {
+    pub(super) fn visits(&self, rates: &[f64; CLASSES]) -> [f64; PLACES] {
+        let mut visits = [0.0; PLACES];
+        for (places, size) in self.0.iter().zip(SIZES) {
+            for (sum, pages) in visits.iter_mut().zip(places) {
                 let each = pages.iter().zip(rates);
                 let pages: f64 = each.map(|(pages, rate)| *pages as f64 * rate).sum();
                 *sum += pages / size.base_pages() as f64;
@@ -54,19 +61,19 @@ impl Census {
 
     /// Nothing is known of any page any more but where it is.
     pub(super) fn forget_levels(&mut self) {
-        for side in self.0.as_flattened_mut() {
-            let all = side.iter().sum();
-            *side = [0; CLASSES];
-            side[class_of(0)] = all;
+        for there in self.0.as_flattened_mut() {
+            let all = there.iter().sum();
+            *there = [0; CLASSES];
+            there[class_of(0)] = all;
         }
     }
 
     fn each(&mut self, chunk: &Chunk, pages: &PageBits, count: impl Fn(&mut u64, u64)) {
-        let sides = &mut self.0[usize::from(chunk.huge)];
+        let places = &mut self.0[usize::from(chunk.huge)];
         let base_pages = chunk.size().base_pages();
         for page in pages.and(&chunk.present).pages() {
-            let side = &mut sides[usize::from(chunk.fast.get(page))];
-            count(&mut side[class_of(chunk.levels[page])], base_pages);
+            let there = &mut places[chunk.spread.get(page)];
+            count(&mut there[class_of(chunk.levels[page])], base_pages);
         }
     }
 }

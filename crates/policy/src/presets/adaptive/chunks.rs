@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is kept of the pages: a byte for each one's level, two bits for where it is; dense by 2 MiB.
+//! What is kept of the pages: a byte for each one's level, four bits for where it is; dense by 2 MiB.
 //!
 //! A huge page is one entry, page 0 of its chunk. A chunk that two passes did not tell of is gone.
 
@@ -18,6 +18,8 @@ use super::census::Census;
 use super::classes::Level;
 use super::lag;
 use super::lag::Then;
+use super::places::Place;
+use super::places::Spread;
 
 /// A process and the number of a chunk of its addresses.
 pub(super) type Key = (Pid, u64);
@@ -27,8 +29,8 @@ pub(super) type Key = (Pid, u64);
 pub(super) struct Chunk {
     pub(super) levels: Box<[Level; CHUNK_PAGES]>,
     pub(super) present: PageBits,
-    /// Of those, the ones in the fastest tier.
-    pub(super) fast: PageBits,
+    /// Where those are.
+    pub(super) spread: Spread,
     /// Levels of some passes ago, of chunks that are sampled (`lag`).
     pub(super) then: Option<Box<Then>>,
     pub(super) huge: bool,
@@ -43,7 +45,7 @@ impl Chunk {
         Self {
             levels: Box::new([0; CHUNK_PAGES]),
             present: PageBits::NONE,
-            fast: PageBits::NONE,
+            spread: Spread::default(),
             then: None,
             huge,
             heard: pass,
@@ -68,9 +70,9 @@ impl Chunk {
         self.then = None;
     }
 
-    /// Its pages that are not in the fastest tier.
-    pub(super) fn slow(&self) -> PageBits {
-        self.present.without(&self.fast)
+    /// Its pages that are there.
+    pub(super) fn at(&self, place: Place) -> PageBits {
+        self.spread.of(place, &self.present)
     }
 
     pub(super) const fn size(&self) -> PageSize {
@@ -105,27 +107,27 @@ pub(super) fn page_of(key: Key, page: usize, size: PageSize) -> PageRef {
 }
 
 impl Chunks {
-    /// The chunk as it is told of in that pass: its size, its pages and those of them in the fastest tier. With the
+    /// The chunk as it is told of in that pass: its size, its pages and where they are. With the
     /// counts of its process, which are to follow its levels.
     pub(super) fn place(
         &mut self,
         key: Key,
         (huge, pass): (bool, u32),
-        (present, fast): (PageBits, PageBits),
+        (present, spread): (PageBits, Spread),
     ) -> (&mut Chunk, &mut Census) {
         let census = self.census.entry(key.0).or_default();
         let new = || Chunk::new(huge, pass);
         let chunk = self.all.entry(key).or_insert_with(new);
         let differs = |a: &PageBits, b: &PageBits| a.without(b).or(&b.without(a));
         let changed = if chunk.huge == huge {
-            differs(&present, &chunk.present).or(&differs(&fast, &chunk.fast))
+            differs(&present, &chunk.present).or(&spread.differs(&chunk.spread))
         } else {
             PageBits::ALL
         };
         if !changed.is_empty() {
             census.remove(chunk, &changed);
             chunk.remap(huge, pass);
-            (chunk.present, chunk.fast) = (present, fast);
+            (chunk.present, chunk.spread) = (present, spread);
             census.add(chunk, &changed);
         }
         chunk.heard = pass;
@@ -148,28 +150,22 @@ impl Chunks {
         (chunk.size() == page.size && chunk.present.get(index)).then_some((chunk, index))
     }
 
-    /// Whether the page is in memory, in that size, and in fast memory or not.
-    pub(super) fn is(&mut self, page: PageRef, fast: bool) -> bool {
-        self.find(page)
-            .is_some_and(|(chunk, index)| chunk.fast.get(index) == fast)
+    /// Where the page is, if it is in memory, in that size.
+    pub(super) fn where_is(&mut self, page: PageRef) -> Option<Place> {
+        let (chunk, index) = self.find(page)?;
+        Some(chunk.spread.get(index))
     }
 
     /// The page has moved.
-    pub(super) fn moved(&mut self, page: PageRef, fast: bool) {
-        self.change(page, |chunk, one| {
-            chunk.fast = if fast {
-                chunk.fast.or(one)
-            } else {
-                chunk.fast.without(one)
-            };
-        });
+    pub(super) fn moved(&mut self, page: PageRef, to: Place) {
+        self.change(page, |chunk, one| chunk.spread.put(one, to));
     }
 
     /// The page is not there any more.
     pub(super) fn lost(&mut self, page: PageRef) {
         self.change(page, |chunk, one| {
             chunk.present = chunk.present.without(one);
-            chunk.fast = chunk.fast.without(one);
+            chunk.spread.put(one, 0);
             one.pages().for_each(|index| chunk.levels[index] = 0);
         });
     }

@@ -4,20 +4,21 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::presets::adaptive::places::PLACES;
 
 const PID: Pid = Pid(3);
 
 #[test]
 fn pages_come_move_and_go() {
     let mut chunks = Chunks::default();
-    chunks.place((PID, 5), (false, 0), (PageBits::ALL, PageBits::NONE));
+    chunks.place((PID, 5), (false, 0), (PageBits::ALL, Spread::default()));
     let page = page_of((PID, 5), 7, PageSize::Base4K);
     assert_eq!(split(page.addr), (5, 7));
-    assert!(chunks.is(page, false));
-    chunks.moved(page, true);
-    assert!(chunks.is(page, true) && !chunks.is(page, false));
+    assert_eq!(chunks.where_is(page), Some(0));
+    chunks.moved(page, 6);
+    assert_eq!(chunks.where_is(page), Some(6));
     let huge = page_of((PID, 5), 0, PageSize::Huge2M);
-    assert!(!chunks.is(huge, false), "not in that size");
+    assert_eq!(chunks.where_is(huge), None, "not in that size");
     chunks.unmapped(
         PID,
         Range {
@@ -25,7 +26,7 @@ fn pages_come_move_and_go() {
             end: Addr(page.addr.0 + 4096),
         },
     );
-    assert!(!chunks.is(page, true));
+    assert_eq!(chunks.where_is(page), None);
     let all = Range {
         start: Addr(0),
         end: Addr(u64::MAX),
@@ -37,7 +38,7 @@ fn pages_come_move_and_go() {
 #[test]
 fn a_chunk_that_is_not_told_of_is_forgotten() {
     let mut chunks = Chunks::default();
-    chunks.place((PID, 1), (false, 4), (PageBits::ALL, PageBits::NONE));
+    chunks.place((PID, 1), (false, 4), (PageBits::ALL, Spread::default()));
     chunks.expire(Pid(9), 60);
     chunks.expire(PID, 6);
     assert!(chunks.bytes() > 0);
@@ -61,7 +62,7 @@ fn counted(chunks: &Chunks) -> Census {
     for chunk in chunks.all.values() {
         for page in chunk.present.pages() {
             let side = &mut census.0[usize::from(chunk.huge)];
-            let side = &mut side[usize::from(chunk.fast.get(page))];
+            let side = &mut side[chunk.spread.get(page)];
             side[usize::from(chunk.levels[page]) / 2] += if chunk.huge { 512 } else { 1 };
         }
     }
@@ -88,14 +89,15 @@ proptest! {
                     let mut one = PageBits::NONE;
                     one.set(0);
                     let pages = if yes { one } else { some };
-                    let fast = if level > 99 { pages } else { PageBits::NONE };
-                    let (chunk, census) = chunks.place(key, (yes, pass), (pages, fast));
+                    let mut spread = Spread::default();
+                    spread.put(&pages, usize::from(level) % PLACES);
+                    let (chunk, census) = chunks.place(key, (yes, pass), (pages, spread));
                     let page = if yes { 0 } else { index };
                     let from = chunk.levels[page];
                     chunk.levels[page] = level;
-                    census.step((yes, level > 99), size.base_pages(), [from, level]);
+                    census.step((yes, usize::from(level) % PLACES), size.base_pages(), [from, level]);
                 }
-                3 => chunks.moved(page, level > 99),
+                3 => chunks.moved(page, usize::from(level) % PLACES),
                 4 => chunks.lost(page),
                 5 => chunks.unmapped(PID, range),
                 6 => pass += 1,

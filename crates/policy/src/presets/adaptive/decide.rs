@@ -12,16 +12,12 @@ use terrace_core::Pid;
 use super::Adaptive;
 use super::accesses::Accesses;
 use super::census::Census;
-use super::classes::CLASSES;
-use super::explain;
 use super::lag::LAG;
 use super::lag::Lag;
 use super::pace::Price;
 use super::pace::Shown;
-use super::select;
-use super::select::Group;
+use super::plan::Sums;
 use super::transitions::Transitions;
-use super::whole_ns;
 
 pub(super) const SIZES: [PageSize; 2] = [PageSize::Base4K, PageSize::Huge2M];
 
@@ -41,7 +37,8 @@ impl Adaptive {
         let all = self.processes.values_mut();
         all.for_each(|process| process.over = false);
         let counts = self.chunks.census().clone();
-        let shown = self.plan(&counts);
+        let plan = self.plan(&counts);
+        let shown = self.shown(&counts, &plan);
         // Likewise once in a pass.
         if now < self.pace_at {
             return;
@@ -105,7 +102,8 @@ impl Adaptive {
             process.lag = Lag::new();
         }
         let pages = self.chunks.census().get(&pid);
-        process.end_pass(&self.params, &self.latencies, pages);
+        process.reads = self.latencies.reads_ns(&self.places, process.runs_on);
+        process.end_pass(&self.params, pages);
         if changed || parts > 1 {
             // Passes in a row are counted only where all of them are of one length and of all chunks.
             self.chunks.of(pid).for_each(|(_, chunk)| chunk.then = None);
@@ -125,83 +123,18 @@ impl Adaptive {
         self.chunks.expire(pid, process.pass);
     }
 
-    /// Groups of one side, in the order of [`Self::spread`].
-    #[expect(clippy::cast_precision_loss, reason = "base pages of a page")]
-    pub(super) fn groups(&self, counts: &BTreeMap<Pid, Census>, fast: usize) -> Vec<Group> {
-        let saved = self.latencies.saved_ns();
-        let mut groups = Vec::with_capacity(counts.len() * SIZES.len() * CLASSES);
-        for (pid, census) in counts {
-            let process = self.processes.get(pid);
-            let visit = process.map_or(0.0, |process| process.visit_saves(saved));
-            for (size, sides) in SIZES.into_iter().zip(census.0.iter()) {
-                let each = size.base_pages() as f64;
-                let cost = self.costs.of(size) / each;
-                for (class, pages) in sides[fast].iter().enumerate() {
-                    let of = |of: Option<&[f64; CLASSES]>| of.map_or(0.0, |of| of[class] / each);
-                    let value = of(process.map(|process| &process.values));
-                    let rate = of(process.map(|process| &process.rates));
-                    groups.push(Group {
-                        pages: *pages,
-                        value,
-                        place: value,
-                        cost,
-                        saves: rate * visit,
-                    });
-                }
-            }
-        }
-        groups
-    }
-
-    fn plan(&mut self, counts: &BTreeMap<Pid, Census>) -> Shown {
-        let pages = |bytes: i128| u64::try_from(bytes / 4096).unwrap_or(0);
-        let (room, short) = (pages(self.spare()), pages(self.shortage()));
-        let [slow, fast] = self.worth(counts, room);
-        let most = self.params.plan_pages as u64;
-        let quotas = select::quotas(&slow, &fast, room, short.min(most), most);
-        self.planned = explain::planned(&slow, &fast, room, &quotas);
-        self.moves.plan.up.clear();
-        self.moves.plan.down.clear();
-        if quotas.up.iter().chain(&quotas.down).any(|n| *n > 0) {
-            let mut left = spread(counts, &quotas);
-            let plan = &mut self.moves.plan;
-            self.cursor = select::take(&self.chunks, self.cursor, &mut left, plan);
-        }
-        let all = |groups: &[Group]| groups.iter().map(|group| group.pages).sum::<u64>();
-        let on_fast = all(&fast);
-        self.counters.pages = all(&slow) + on_fast;
-        self.counters.value_possible_ns = whole_ns(quotas.gain);
-        self.counters.swaps += quotas.swapped;
+    /// What the plan has shown of the passes before it.
+    fn shown(&self, counts: &BTreeMap<Pid, Census>, plan: &Sums) -> Shown {
+        let all = self.processes.values();
         Shown {
-            saves: quotas.saves,
-            spends: quotas.spends,
+            saves: plan.saves,
+            spends: plan.spends,
             price: self.price(),
-            fast: on_fast,
-            first: self
-                .processes
-                .values()
-                .map(|process| process.first_before)
-                .sum(),
+            fast: self.on_fastest(counts),
+            first: all.map(|process| process.first_before).sum(),
             chunks: self.chunks.len(),
             parts: self.parts(),
             surprised: self.surprised,
         }
     }
-}
-
-/// Quotas by process, size, side and class.
-fn spread(counts: &BTreeMap<Pid, Census>, quotas: &select::Quotas) -> BTreeMap<Pid, Census> {
-    let mut left: BTreeMap<Pid, Census> = BTreeMap::new();
-    let (up, down) = (quotas.up.chunks(CLASSES), quotas.down.chunks(CLASSES));
-    let mut both = up.zip(down);
-    for pid in counts.keys() {
-        let of_process = left.entry(*pid).or_default();
-        for sides in of_process.0.iter_mut() {
-            if let Some((up, down)) = both.next() {
-                sides[0].copy_from_slice(up);
-                sides[1].copy_from_slice(down);
-            }
-        }
-    }
-    left
 }

@@ -14,6 +14,7 @@ use super::classes::CLASSES;
 use super::classes::class_of;
 use super::classes::class_rate;
 use super::classes::rate_of;
+use super::latencies;
 use super::select::Group;
 use super::select::Quotas;
 use crate::belief::About;
@@ -22,7 +23,7 @@ use crate::belief::ClassBelief;
 use crate::belief::PageBelief;
 use crate::belief::PlanBelief;
 
-/// What decided a plan.
+/// What decides between two sides.
 pub(super) fn planned(slow: &[Group], fast: &[Group], room: u64, quotas: &Quotas) -> PlanBelief {
     let there = |groups: &[Group], of: fn(&Group) -> f64| -> Vec<f64> {
         groups
@@ -44,12 +45,33 @@ pub(super) fn planned(slow: &[Group], fast: &[Group], room: u64, quotas: &Quotas
     }
 }
 
+/// What was planned between two more sides: where most is to be had says why.
+pub(super) fn add(all: &mut PlanBelief, one: PlanBelief) {
+    let most = |belief: &PlanBelief| {
+        let best = belief.best_slow_ns?;
+        Some(
+            best - belief
+                .least_fast_ns
+                .filter(|_| belief.room_pages == 0)
+                .unwrap_or_default(),
+        )
+    };
+    if most(&one) > most(all) {
+        all.best_slow_ns = one.best_slow_ns;
+        all.least_fast_ns = one.least_fast_ns;
+        all.room_pages = one.room_pages;
+    }
+    all.up_pages += one.up_pages;
+    all.down_pages += one.down_pages;
+    all.gain_ns += one.gain_ns;
+}
+
 impl Adaptive {
     /// Nothing of a process that no reading has told of.
     pub(super) fn believes(&self, now: Nanos, about: About) -> Option<Belief> {
         let process = self.processes.get(&about.pid)?;
         Some(Belief {
-            saved_ns: self.latencies.saved_ns(),
+            saved_ns: self.saved_at_most(process),
             accesses_a_visit: process.accesses.of_a_visit(),
             move_base_ns: self.costs.of(PageSize::Base4K),
             move_huge_ns: self.costs.of(PageSize::Huge2M),
@@ -68,16 +90,31 @@ impl Adaptive {
         })
     }
 
+    /// What an access saves between the slowest memory and the fastest, ns.
+    fn saved_at_most(&self, process: &Process) -> f64 {
+        let (least, most) = latencies::ends(&process.reads, &self.places);
+        most - least
+    }
+
     fn class_beliefs(&self, about: About, process: &Process) -> Vec<ClassBelief> {
         let census = self.chunks.census().get(&about.pid);
-        let sizes = census.iter().flat_map(|census| census.0.iter());
-        let pages =
-            |side: usize, class: usize| sizes.clone().map(|of| of[side][class]).sum::<u64>();
+        let fastest = |place: usize| process.is_fastest(place, &self.places);
+        let pages = |fast: bool, class: usize| -> u64 {
+            let places = (0..self.places.len()).filter(|place| fastest(*place) == fast);
+            let of = |place: usize| {
+                census
+                    .iter()
+                    .flat_map(|of| of.0.iter())
+                    .map(move |of| of[place][class])
+            };
+            places.flat_map(of).sum()
+        };
+        let saved = self.saved_at_most(process);
         let beliefs = (0..CLASSES).rev().map(|class| ClassBelief {
             rate: if class == 0 { 0.0 } else { class_rate(class) },
-            fast_pages: pages(1, class),
-            slow_pages: pages(0, class),
-            value_ns: process.values[class],
+            fast_pages: pages(true, class),
+            slow_pages: pages(false, class),
+            value_ns: process.values[class] * saved,
         });
         beliefs
             .filter(|one| one.fast_pages + one.slow_pages > 0)
@@ -96,9 +133,9 @@ impl Adaptive {
         Some(PageBelief {
             address: page.addr.0,
             bytes: page.size.bytes(),
-            fast: chunk.fast.get(index),
+            fast: process.is_fastest(chunk.spread.get(index), &self.places),
             rate: (level > 0).then(|| rate_of(level)),
-            value_ns: process.values[class_of(level)],
+            value_ns: process.values[class_of(level)] * self.saved_at_most(process),
             move_ns: self.costs.of(page.size),
             moving: self.moves.has(page),
         })

@@ -3,14 +3,14 @@
 //!
 //! ```text
 //! M_L[k][k'] = (N_L[k][k'] + A M[k][k']) / (N_L[k] + A)       k at a pass, k' L = 8 passes later
-//! r_s[k]     = (seen_s[k] + B) / (exposure_s[k] + B / r[k])   in all L passes, visits a second; s: slow or fast at first
+//! r_p[k]     = (seen_p[k] + B) / (exposure_p[k] + B / r[k])   in all L passes, visits a second; p: where it was at first
 //! ```
 //!
 //! A class is a noisy estimate, and M counts what the noise does from one pass to the next. Its powers make of that a walk
 //! that leads anywhere in time; but most pages stay what they are, and only look different each time. Over L passes
 //! the estimate is a new one: what is then left of a class is what was true of it.
 //!
-//! Rates are by tier, too: it remembers of a page what its class has forgotten. One of the slow tier that looks hot has been taken
+//! Rates are by place, too: it remembers of a page what its class has forgotten. One of the slow tier that looks hot has been taken
 //! for cold before, or it would have gone up; so it is likelier to be cold than a page of its class in the fast tier. With one rate for
 //! both, pages of nearly equal rate change places for ever, whichever looks better.
 //!
@@ -20,7 +20,6 @@
 use terrace_core::Addr;
 use terrace_core::CHUNK_BYTES;
 use terrace_core::CHUNK_PAGES;
-use terrace_core::PageBits;
 use terrace_core::is_sampled;
 
 use super::chunks::Chunk;
@@ -29,6 +28,9 @@ use super::classes::Level;
 use super::classes::class_of;
 use super::estimate::SETTLING;
 use super::estimate::Seen;
+use super::places::PLACES;
+use super::places::Place;
+use super::places::Spread;
 use super::transitions::Matrix;
 
 /// L.
@@ -44,17 +46,17 @@ const CHUNKS: usize = 256;
 #[derive(Debug, Clone)]
 pub(super) struct Lag {
     counts: Matrix,
-    seen: [[f64; CLASSES]; 2],
-    exposure: [[f64; CLASSES]; 2],
+    seen: Box<[[f64; CLASSES]; PLACES]>,
+    exposure: Box<[[f64; CLASSES]; PLACES]>,
     /// Pages were counted over L passes.
     pub(super) trained: bool,
 }
 
-/// A chunk's levels of L passes ago, and which of its pages were in the fast tier.
+/// A chunk's levels of L passes ago, and where its pages were.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Then {
     levels: [Level; CHUNK_PAGES],
-    fast: PageBits,
+    spread: Spread,
 }
 
 /// Whether a chunk is counted where there are so many: about one in as many as there are times more than [`CHUNKS`].
@@ -72,8 +74,8 @@ impl Lag {
     pub(super) fn new() -> Self {
         Self {
             counts: vec![[0.0; CLASSES]; CLASSES],
-            seen: [[0.0; CLASSES]; 2],
-            exposure: [[0.0; CLASSES]; 2],
+            seen: Box::new([[0.0; CLASSES]; PLACES]),
+            exposure: Box::new([[0.0; CLASSES]; PLACES]),
             trained: false,
         }
     }
@@ -82,20 +84,17 @@ impl Lag {
     #[inline]
     pub(super) fn count(&mut self, then: &Then, page: usize, one: Seen) {
         if then.levels[page] > 0 {
-            let (side, class) = (
-                usize::from(then.fast.get(page)),
-                class_of(then.levels[page]),
-            );
-            self.seen[side][class] += f64::from(u8::from(one.seen));
-            self.exposure[side][class] += one.exposure();
+            let (place, class) = (then.spread.get(page), class_of(then.levels[page]));
+            self.seen[place][class] += f64::from(u8::from(one.seen));
+            self.exposure[place][class] += one.exposure();
         }
     }
 
     /// L passes are over: what was counted before keeps so much of its weight.
     pub(super) fn fade(&mut self, keep: f64) {
         let rows = self.counts.iter_mut().flatten();
-        let sides = self.seen.iter_mut().chain(&mut self.exposure).flatten();
-        let all = rows.chain(sides);
+        let places = self.seen.iter_mut().chain(self.exposure.iter_mut());
+        let all = rows.chain(places.flatten());
         all.for_each(|n| *n *= keep);
     }
 
@@ -114,7 +113,7 @@ impl Lag {
         }
         chunk.then = Some(Box::new(Then {
             levels: *chunk.levels,
-            fast: chunk.fast,
+            spread: chunk.spread,
         }));
     }
 
@@ -128,21 +127,25 @@ impl Lag {
         .collect()
     }
 
-    /// r in all of them, of pages of the slow tier or of the fast one; `r` is that in the next.
-    pub(super) fn rates(&self, fast: bool, r: &[f64; CLASSES]) -> [f64; CLASSES] {
-        let (seen, exposure) = (
-            &self.seen[usize::from(fast)],
-            &self.exposure[usize::from(fast)],
-        );
-        std::array::from_fn(|k| (seen[k] + RATE_PRIOR) / (exposure[k] + RATE_PRIOR / r[k]))
+    /// r in all of them, of pages that were in one of these places; `r` is that in the next.
+    pub(super) fn rates(&self, places: &[Place], r: &[f64; CLASSES]) -> [f64; CLASSES] {
+        let sum = |of: &[[f64; CLASSES]; PLACES], k: usize| -> f64 {
+            places.iter().map(|place| of[*place][k]).sum()
+        };
+        std::array::from_fn(|k| {
+            let exposure = sum(&self.exposure, k) + RATE_PRIOR / r[k];
+            (sum(&self.seen, k) + RATE_PRIOR) / exposure
+        })
     }
 
     /// Bytes this takes.
-    pub(super) const BYTES: usize = CLASSES * CLASSES * size_of::<f64>();
+    pub(super) const BYTES: usize = CLASSES * (CLASSES + 2 * PLACES) * size_of::<f64>();
 }
 
 #[cfg(test)]
 mod tests {
+    use terrace_core::PageBits;
+
     use super::*;
     use crate::presets::adaptive::transitions::Transitions;
 
@@ -160,7 +163,7 @@ mod tests {
         chunk.levels.fill(40);
         let mut then = chunk.then.clone().expect("settled");
         then.levels[9] = 0;
-        then.fast.set(8);
+        then.spread.put(&PageBits::one(8), 1);
         for page in 7..10 {
             let at = 0.5 * (page - 6) as f64;
             let one = Seen {
@@ -174,7 +177,7 @@ mod tests {
         let rows = lag.matrix(&m);
         assert!((rows[50][20] - 512.0 / (512.0 + ROW_PRIOR)).abs() < 1e-9);
         assert!((rows[50][50] - ROW_PRIOR / (512.0 + ROW_PRIOR)).abs() < 1e-9);
-        let rates = [false, true].map(|fast| lag.rates(fast, &r));
+        let rates = [0, 1].map(|place| lag.rates(&[place], &r));
         assert!((rates[0][50] - (1.0 + RATE_PRIOR) / (0.5 + RATE_PRIOR / r[50])).abs() < 1e-9);
         assert!((rates[1][50] - (1.0 + RATE_PRIOR) / (1.0 + RATE_PRIOR / r[50])).abs() < 1e-9);
         assert!((rates[0][7] / r[7] - 1.0).abs() < 1e-9);

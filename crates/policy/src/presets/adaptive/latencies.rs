@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What an access saves in fast memory: as measured under the present load, else as the machine says.
+//! What a read takes of each place: as measured under the present load, else as the machine says.
 //!
 //! ```text
-//! read(node) = 7/8 read(node) + 1/8 measured        the first measurement counts whole
-//! saved      = mean over the slower nodes - mean over the fastest tier's, at least 0
+//! measured(node)   = 7/8 measured(node) + 1/8 measurement          the first one counts whole
+//! base(node)       = measured(node), else as the nearest processors are said to see it
+//! far(from, node)  = latency(from, node) / latency(nearest, node), else the same of distances
+//! read(p, place)   = mean over the processors that p runs on, and over the nodes of the place, of  base far        ns
 //! ```
 //!
 //! So the value of a move goes to 0 as a loaded fast tier comes to be as slow as the other, and migration stops.
@@ -14,22 +16,34 @@ use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::NodeInfo;
 use terrace_core::Tiers;
+use terrace_core::View;
+use terrace_core::Views;
 
-/// ns a read takes where nobody knows: DRAM's, and memory's behind CXL.
+use super::places::PLACES;
+use super::places::Places;
+
+/// ns a read takes where nobody knows: DRAM's, and so much more for each tier below; memory's behind CXL is 250.
 const FAST_NS: f64 = 100.0;
-const SLOW_NS: f64 = 250.0;
+const TIER_NS: f64 = 150.0;
+/// Reads within this share of each other take as long: two measurements of one node differ by as much.
+const ALIKE: f64 = 0.01;
+
+/// What a read takes by place, ns; behind the last place 0.
+pub(super) type Reads = [f64; PLACES];
 
 /// Of all nodes.
 #[derive(Debug, Clone)]
 pub(super) struct Latencies {
     tiers: Tiers,
+    views: Views,
     measured: BTreeMap<NodeId, f64>,
 }
 
 impl Latencies {
-    pub(super) const fn new(tiers: Tiers) -> Self {
+    pub(super) const fn new(tiers: Tiers, views: Views) -> Self {
         Self {
             tiers,
+            views,
             measured: BTreeMap::new(),
         }
     }
@@ -41,41 +55,84 @@ impl Latencies {
         *kept += (now - *kept) / 8.0;
     }
 
-    /// What a read takes of slow memory, and of fast memory, ns.
-    pub(super) fn reads_ns(&self) -> [f64; 2] {
-        let slow = self.tiers.nodes().iter();
-        let slow = slow.filter(|node| !self.tiers.is_top(node.id));
-        [
-            self.mean(slow, SLOW_NS),
-            self.mean(self.tiers.top(), FAST_NS),
-        ]
+    /// Of who runs on the processors of that node; of several where that is not told.
+    pub(super) fn reads_ns(&self, places: &Places, from: Option<NodeId>) -> Reads {
+        let own = |view: &&View| from.is_none() || from == Some(view.from);
+        let views: Vec<&View> = self.views.all().iter().filter(own).collect();
+        std::array::from_fn(|place| {
+            let nodes = places.nodes(place).iter();
+            let nodes: Vec<&NodeInfo> = nodes.filter_map(|id| self.tiers.node(*id)).collect();
+            mean(nodes.iter().map(|node| {
+                let far = views.iter().map(|view| self.far(view, node.id));
+                self.base(node) * mean(far).unwrap_or(1.0)
+            }))
+            .unwrap_or_default()
+        })
     }
 
-    /// What an access saves, ns.
-    pub(super) fn saved_ns(&self) -> f64 {
-        let [slow, fast] = self.reads_ns();
-        (slow - fast).max(0.0)
+    fn base(&self, node: &NodeInfo) -> f64 {
+        let measured = self.measured.get(&node.id).copied();
+        let said = || {
+            self.nearest(node.id)
+                .or(node.read_latency_ns.map(f64::from))
+        };
+        measured.or_else(said).unwrap_or_else(|| self.unknown(node))
     }
 
-    fn mean<'a>(&self, nodes: impl Iterator<Item = &'a NodeInfo>, default: f64) -> f64 {
-        let said = |node: &NodeInfo| node.read_latency_ns.map(f64::from);
-        let known = |node: &NodeInfo| self.measured.get(&node.id).copied().or(said(node));
-        let (sum, count) = nodes
-            .filter_map(known)
-            .fold((0.0, 0.0), |(sum, count), one| (sum + one, count + 1.0));
-        if count > 0.0 { sum / count } else { default }
+    fn far(&self, view: &View, node: NodeId) -> f64 {
+        let path = |view: &View| view.seen(node).map(|seen| seen.path);
+        let own = path(view).unwrap_or_default();
+        let by_latency = || Some(f64::from(own.read_latency_ns?) / self.nearest(node)?);
+        let by_distance = || {
+            let all = self.views.all().iter();
+            let least = all.filter_map(|view| path(view)?.distance).min()?;
+            Some(f64::from(own.distance?) / f64::from(least.max(1)))
+        };
+        by_latency().or_else(by_distance).unwrap_or(1.0)
     }
+
+    /// What the nearest processors are said to see.
+    fn nearest(&self, node: NodeId) -> Option<f64> {
+        let all = self.views.all().iter();
+        let reads = all.filter_map(|view| view.seen(node)?.path.read_latency_ns);
+        reads.min().map(f64::from).filter(|ns| *ns > 0.0)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a number of tiers")]
+    fn unknown(&self, node: &NodeInfo) -> f64 {
+        let mut faster: Vec<_> = self.tiers.nodes().iter().map(|other| other.tier).collect();
+        faster.retain(|tier| *tier < node.tier);
+        faster.dedup();
+        FAST_NS + TIER_NS * faster.len() as f64
+    }
+}
+
+/// Whether reads that take so long are taken to take as long as each other.
+pub(super) fn alike(a: f64, b: f64) -> bool {
+    (a - b).abs() <= a.max(b) * ALIKE
+}
+
+/// The least and the greatest there are.
+pub(super) fn ends(reads: &Reads, places: &Places) -> (f64, f64) {
+    let there = || reads[..places.len().min(PLACES)].iter().copied();
+    let (least, most) = (there().reduce(f64::min), there().reduce(f64::max));
+    (least.unwrap_or_default(), most.unwrap_or_default())
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = values.fold((0.0, 0.0), |(sum, count), one| (sum + one, count + 1.0));
+    (count > 0.0).then(|| sum / count)
 }
 
 #[cfg(test)]
 mod tests {
+    use terrace_core::AccessPath;
     use terrace_core::TierId;
 
     use super::*;
 
-    #[test]
-    fn what_is_measured_counts_before_what_is_said() {
-        let node = |id: u16, read_latency_ns| NodeInfo {
+    fn node(id: u16, read_latency_ns: Option<u32>) -> NodeInfo {
+        NodeInfo {
             id: NodeId(id),
             tier: TierId(id),
             capacity_bytes: 1 << 30,
@@ -83,18 +140,73 @@ mod tests {
             read_latency_ns,
             write_latency_ns: None,
             read_bandwidth_mbps: None,
-        };
-        let unknown = Latencies::new(Tiers::new(vec![node(0, None), node(1, None)]));
-        assert!((unknown.saved_ns() - 150.0).abs() < 1e-9);
-        let mut known = Latencies::new(Tiers::new(vec![node(0, Some(80)), node(1, Some(250))]));
-        assert!((known.saved_ns() - 170.0).abs() < 1e-9);
-        known.measured(NodeId(0), Nanos(1_600));
-        known.measured(NodeId(1), Nanos(5_000));
-        assert!((known.saved_ns() - 3_400.0).abs() < 1e-9);
+        }
+    }
+
+    fn of(nodes: Vec<NodeInfo>) -> (Latencies, Places) {
+        let tiers = Tiers::new(nodes);
+        let views = Views::of_tiers(&tiers);
+        let places = Places::new(&tiers, &views);
+        (Latencies::new(tiers, views), places)
+    }
+
+    fn saved((latencies, places): &(Latencies, Places)) -> f64 {
+        let reads = latencies.reads_ns(places, None);
+        reads[1] - reads[0]
+    }
+
+    #[test]
+    fn what_is_measured_counts_before_what_is_said() {
+        assert!((saved(&of(vec![node(0, None), node(1, None)])) - 150.0).abs() < 1e-9);
+        let mut known = of(vec![node(0, Some(80)), node(1, Some(250))]);
+        assert!((saved(&known) - 170.0).abs() < 1e-9);
+        known.0.measured(NodeId(0), Nanos(1_600));
+        known.0.measured(NodeId(1), Nanos(5_000));
+        assert!((saved(&known) - 3_400.0).abs() < 1e-9);
         // Loaded until it is no faster.
         for _ in 0..100 {
-            known.measured(NodeId(0), Nanos(9_000));
+            known.0.measured(NodeId(0), Nanos(9_000));
         }
-        assert!(known.saved_ns() < 1e-9);
+        assert!(saved(&known) < 1e-9);
+    }
+
+    #[test]
+    fn memory_is_as_far_as_who_accesses_it_sees_it() {
+        let tiers = Tiers::new(vec![
+            node(0, Some(90)),
+            node(1, Some(90)),
+            node(2, Some(300)),
+        ]);
+        let sockets = [NodeId(0), NodeId(1)];
+        let way = |from: u16, to: u16, read_latency_ns, distance| AccessPath {
+            from: NodeId(from),
+            to: NodeId(to),
+            read_latency_ns,
+            distance: Some(distance),
+            ..AccessPath::default()
+        };
+        // Of one node latencies are known, of the others, as on most machines, those of the nearest processors.
+        let paths = [
+            way(0, 0, Some(90), 10),
+            way(1, 0, Some(135), 21),
+            way(0, 1, None, 20),
+            way(1, 1, Some(90), 10),
+            way(0, 2, Some(300), 14),
+            way(1, 2, None, 21),
+        ];
+        let views = Views::new(&tiers, &sockets, &paths);
+        let places = Places::new(&tiers, &views);
+        let mut latencies = Latencies::new(tiers, views);
+        let reads = |latencies: &Latencies, from| {
+            let reads = latencies.reads_ns(&places, from);
+            [reads[0], reads[1], reads[2]].map(f64::round)
+        };
+        assert!(reads(&latencies, Some(NodeId(0))) == [90.0, 180.0, 300.0]);
+        assert!(reads(&latencies, Some(NodeId(1))) == [135.0, 90.0, 450.0]);
+        assert!(reads(&latencies, None) == [113.0, 135.0, 375.0]);
+        latencies.measured(NodeId(0), Nanos(180));
+        assert!(reads(&latencies, Some(NodeId(1))) == [270.0, 90.0, 450.0]);
+        assert!(alike(100.0, 100.9) && !alike(100.0, 103.0));
+        assert!(ends(&latencies.reads_ns(&places, Some(NodeId(1))), &places) == (90.0, 450.0));
     }
 }

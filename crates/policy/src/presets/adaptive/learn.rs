@@ -9,10 +9,11 @@ use super::Adaptive;
 use super::chunks::Key;
 use super::estimate::SETTLING;
 use super::estimate::Seen;
+use super::places::PLACES;
 use super::steps::Step;
 
 impl Adaptive {
-    /// Takes the pages' new levels in; gives those that were seen now and are not in fast memory.
+    /// Takes the pages' new levels in; gives those that were seen now and could be faster.
     pub(super) fn learn(&mut self, key: Key, reading: &ChunkReading<'_>) -> PageBits {
         self.meet(key.0);
         let Some(process) = self.processes.get_mut(&key.0) else {
@@ -41,12 +42,11 @@ impl Adaptive {
         };
         let whole = whole(reading.huge);
         let present = reading.present.and(&whole);
-        let on_fast = reading.nodes.iter().filter(|(n, _)| self.tiers.is_top(*n));
-        let fast = on_fast
-            .fold(PageBits::NONE, |all, (_, pages)| all.or(pages))
-            .and(&present);
+        let spread = self.places.told(reading.nodes, &present);
         let told = (reading.huge, process.pass);
-        let (chunk, census) = self.chunks.place(key, told, (present, fast));
+        let (chunk, census) = self.chunks.place(key, told, (present, spread));
+        let places = self.places.len();
+        let at: [PageBits; PLACES] = std::array::from_fn(|place| spread.of(place, &present));
         let age = process.pass.wrapping_sub(chunk.since);
         let settled = age >= SETTLING;
         let fresh = reading.fresh.and(&present);
@@ -57,7 +57,8 @@ impl Adaptive {
                     process.lag.count(then, page, one);
                 }
             }
-            for (is_fast, pages) in [(false, pages.without(&fast)), (true, pages.and(&fast))] {
+            for (place, at) in at[..places].iter().enumerate() {
+                let pages = pages.and(at);
                 if pages.is_empty() {
                     continue;
                 }
@@ -69,8 +70,8 @@ impl Adaptive {
                         transitions.count_first(pages, to, one);
                     }
                     transitions.count(pages, from, settled.then_some(to), one);
-                    let side = (reading.huge, is_fast);
-                    census.step(side, u64::from(pages) * base_pages, [from, to]);
+                    let there = (reading.huge, place);
+                    census.step(there, u64::from(pages) * base_pages, [from, to]);
                 });
             }
         };
@@ -82,7 +83,8 @@ impl Adaptive {
         if reading.since == Nanos::ZERO && !reading.last && reading.parts == 1 {
             process.first += u64::from(fresh.count()) * base_pages;
         }
-        fresh.without(&fast)
+        let fastest = (0..places).filter(|place| process.is_fastest(*place, &self.places));
+        fastest.fold(fresh, |pages, place| pages.without(&at[place]))
     }
 }
 

@@ -33,10 +33,13 @@ mod moves;
 mod pace;
 pub mod params;
 mod phase;
+mod places;
+mod plan;
 mod process;
 mod rising;
 mod room;
 mod select;
+mod sides;
 mod steps;
 mod tally;
 mod transitions;
@@ -50,8 +53,10 @@ use terrace_core::CHUNK_BYTES;
 use terrace_core::ChunkReading;
 use terrace_core::Measurement;
 use terrace_core::Nanos;
+use terrace_core::NodeId;
 use terrace_core::Pid;
 use terrace_core::Tiers;
+use terrace_core::Views;
 
 use crate::About;
 use crate::Belief;
@@ -74,7 +79,10 @@ use latencies::Latencies;
 use moves::Moves;
 use pace::Pace;
 pub use params::Params;
+use places::Places;
+use plan::Plan;
 use process::Process;
+use sides::Sides;
 use steps::Steps;
 use tally::Tally;
 
@@ -108,7 +116,11 @@ pub static PRESET: Preset = Preset {
     dilated: params::dilated,
     build: |settings, host| {
         let params = Params::read(settings)?;
-        Ok(Box::new(Adaptive::new(params, host.tiers.clone())))
+        Ok(Box::new(Adaptive::on(
+            params,
+            host.tiers.clone(),
+            host.views.clone(),
+        )))
     },
 };
 
@@ -118,8 +130,12 @@ pub struct Adaptive {
     params: Params,
     latencies: Latencies,
     processes: BTreeMap<Pid, Process>,
+    /// Who runs on the processors of one node.
+    runs_on: BTreeMap<Pid, NodeId>,
     chunks: Chunks,
     tiers: Tiers,
+    places: Places,
+    sides: Sides,
     memory: FreeMemory,
     costs: Costs,
     moves: Moves,
@@ -150,10 +166,20 @@ impl Adaptive {
     /// For a machine with these tiers.
     #[must_use]
     pub fn new(params: Params, tiers: Tiers) -> Self {
+        let views = Views::of_tiers(&tiers);
+        Self::on(params, tiers, views)
+    }
+
+    /// For a machine with these tiers, which processors of its nodes see so.
+    #[must_use]
+    pub fn on(params: Params, tiers: Tiers, views: Views) -> Self {
         let pace = Pace::new(&params);
         Self {
-            latencies: Latencies::new(tiers.clone()),
+            places: Places::new(&tiers, &views),
+            sides: Sides::default(),
+            latencies: Latencies::new(tiers.clone(), views),
             processes: BTreeMap::new(),
+            runs_on: BTreeMap::new(),
             chunks: Chunks::default(),
             memory: FreeMemory::new(&tiers),
             tiers,
@@ -185,8 +211,34 @@ impl Adaptive {
         if self.pace.hurry(&self.params) {
             self.ask();
         }
-        let process = Process::new(&self.params, self.pace.pass, self.latencies.saved_ns());
+        let runs_on = self.runs_on.get(&pid).copied();
+        let reads = self.latencies.reads_ns(&self.places, runs_on);
+        let process = Process::new(&self.params, self.pace.pass, runs_on, reads);
         self.processes.insert(pid, process);
+        self.sides_change();
+    }
+
+    /// Where a process runs has changed, or which there are: the sides are others, and what was planned between those before is
+    /// nothing any more.
+    fn sides_change(&mut self) {
+        let now = self.sides_now();
+        if now != self.sides {
+            self.sides = now;
+            self.moves.plan = Plan::default();
+        }
+    }
+
+    /// A process runs on the processors of that node, or of several.
+    fn runs(&mut self, pid: Pid, cpu_node: Option<NodeId>) {
+        match cpu_node {
+            Some(node) => self.runs_on.insert(pid, node),
+            None => self.runs_on.remove(&pid),
+        };
+        let reads = self.latencies.reads_ns(&self.places, cpu_node);
+        if let Some(process) = self.processes.get_mut(&pid) {
+            (process.runs_on, process.reads) = (cpu_node, reads);
+            self.sides_change();
+        }
     }
 
     /// Asks for readings at the present pace.
@@ -211,12 +263,8 @@ impl Policy for Adaptive {
         match *event {
             Event::Memory { node, memory } => self.memory.sampled(node, memory),
             Event::Moved { pages, size, busy } => self.costs.moved(pages, size, busy),
-            Event::Ended {
-                page,
-                migration,
-                verdict,
-                ..
-            } => self.end_move(page, migration, verdict),
+            Event::Ended { page, verdict, .. } => self.end_move(page, verdict),
+            Event::Runs { pid, cpu_node } => self.runs(pid, cpu_node),
             Event::Latency { node, read } => self.latencies.measured(node, read),
             Event::Watched {
                 pid,
@@ -245,6 +293,7 @@ impl Policy for Adaptive {
             Event::Gone { pid } => {
                 self.chunks.gone(pid);
                 self.processes.remove(&pid);
+                self.runs_on.remove(&pid);
             }
             Event::Sampled { write: true, .. }
             | Event::HintFault { .. }
@@ -306,7 +355,7 @@ impl Policy for Adaptive {
             pages: c.pages,
             value_possible_us: c.value_possible_ns / 1_000,
             move_ns: whole_ns(cost),
-            saved_ns: whole_ns(self.latencies.saved_ns()),
+            saved_ns: whole_ns(self.saved_ns()),
             swaps: c.swaps,
             early: c.early,
             rests: self.pace.rests,
@@ -322,6 +371,13 @@ impl Policy for Adaptive {
 }
 
 impl Adaptive {
+    /// What an access saves between the slowest memory and the fastest, for who runs on all processors, ns.
+    fn saved_ns(&self) -> f64 {
+        let reads = self.latencies.reads_ns(&self.places, None);
+        let (least, most) = latencies::ends(&reads, &self.places);
+        most - least
+    }
+
     fn bytes(&self) -> u64 {
         let matrix = CLASSES * CLASSES * (2 * size_of::<f64>() + size_of::<u32>());
         self.chunks.bytes()

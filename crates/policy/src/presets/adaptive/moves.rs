@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A plan carried out: promotions where there is room, a demotion where there is none.
+//! A plan carried out: to the best side where there is room, to the next where there is none.
 //!
 //! Every page is checked again when its order is given, so that it is in one order at most and goes
 //! where it is not. What fails stays where it is and is planned again after the next pass.
 
 use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 use terrace_core::Addr;
 use terrace_core::CHUNK_BYTES;
@@ -14,10 +15,13 @@ use terrace_core::PageRef;
 use terrace_core::PageSize;
 
 use super::Adaptive;
+use super::Process;
 use super::chunks::Key;
 use super::chunks::page_of;
 use super::classes::class_of;
-use super::select::Plan;
+use super::places::Place;
+use super::plan::Order;
+use super::plan::Plan;
 use crate::event::Action;
 use crate::event::Migration;
 use crate::event::Reason;
@@ -27,7 +31,8 @@ use crate::event::Verdict;
 #[derive(Debug)]
 pub(super) struct Moves {
     pub(super) plan: Plan,
-    under_way: BTreeMap<PageRef, NodeId>,
+    /// Where from, if that is told, and where to.
+    under_way: BTreeMap<PageRef, (Option<NodeId>, NodeId)>,
     most: usize,
 }
 
@@ -45,14 +50,13 @@ impl Moves {
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        let lists = self.plan.up.capacity() + self.plan.down.capacity();
-        ((lists + self.under_way.len()) * size_of::<PageRef>()) as u64
+        let lists = self.plan.capacity() * size_of::<Order>();
+        (lists + self.under_way.len() * size_of::<PageRef>()) as u64
     }
 
     /// Whether it is planned to move, or on its way.
     pub(super) fn has(&self, page: PageRef) -> bool {
-        let plan = &self.plan;
-        self.busy(page) || plan.up.contains(&page) || plan.down.contains(&page)
+        self.busy(page) || self.plan.orders().any(|order| order.page == page)
     }
 
     /// Whether an order is under way that has to do with the page's addresses.
@@ -74,47 +78,55 @@ impl Moves {
 }
 
 impl Adaptive {
-    /// The next order that can be given now.
+    /// The next order that can be given now: to the best side first.
     pub(super) fn next_move(&mut self) -> Option<Action> {
         if !self.memory.is_known() {
             return None;
         }
-        while self.moves.under_way.len() < self.moves.most {
-            let up = self.next_up();
-            if up.is_some() {
-                return up;
-            }
-            let page = self.moves.plan.down.pop_front()?;
-            if self.moves.busy(page) || !self.chunks.is(page, true) {
+        if self.moves.under_way.len() >= self.moves.most {
+            return None;
+        }
+        (0..self.moves.plan.0.len()).find_map(|side| self.next_to(side))
+    }
+
+    /// The next order to a side. Who finds no room there waits for what makes it, and who makes room goes farther down.
+    fn next_to(&mut self, side: usize) -> Option<Action> {
+        while let Some(&Order { page, from }) = self.moves.plan.0[side].front() {
+            let bytes = page.size.bytes();
+            let is_there = !self.moves.busy(page) && self.chunks.where_is(page) == Some(from);
+            let Some(on) = self.sides.of(from).filter(|_| is_there) else {
+                self.moves.plan.0[side].pop_front();
                 continue;
-            }
-            let Some(to) = self.slow_for(page.size.bytes()) else {
-                self.moves.plan.down.clear();
-                return None;
             };
-            return Some(self.order(page, Migration::Demote { to }));
-        }
-        None
-    }
-
-    fn next_up(&mut self) -> Option<Action> {
-        while let Some(&page) = self.moves.plan.up.front() {
-            if self.moves.busy(page) || !self.chunks.is(page, false) {
-                self.moves.plan.up.pop_front();
-                continue;
+            let node = self.node_with_room(side, bytes).or_else(|| {
+                let below = self.below_with_room(on, bytes).filter(|_| on < side)?;
+                self.node_with_room(below, bytes)
+            });
+            if let Some(to) = node {
+                self.moves.plan.0[side].pop_front();
+                return Some(self.order(page, from, to));
             }
-            let to = self.fast_for(page.size.bytes())?;
-            self.moves.plan.up.pop_front();
-            let keep_shadow = false;
-            return Some(self.order(page, Migration::Promote { to, keep_shadow }));
+            if on < side {
+                self.moves.plan.0[side].clear();
+            }
+            return None;
         }
         None
     }
 
-    fn order(&mut self, page: PageRef, migration: Migration) -> Action {
-        self.memory
-            .ordered(None, migration.target(), page.size.bytes());
-        self.moves.under_way.insert(page, migration.target());
+    fn order(&mut self, page: PageRef, from: Place, to: NodeId) -> Action {
+        let source = self.places.only_node(from);
+        self.memory.ordered(source, to, page.size.bytes());
+        self.moves.under_way.insert(page, (source, to));
+        let place = self.places.of(to);
+        let saved = |process: &Process| process.saved_ns(from, place) > 0.0;
+        let up = self.processes.get(&page.pid).is_some_and(saved);
+        let keep_shadow = false;
+        let migration = if up {
+            Migration::Promote { to, keep_shadow }
+        } else {
+            Migration::Demote { to }
+        };
         Action::Migrate {
             page,
             migration,
@@ -124,40 +136,42 @@ impl Adaptive {
     }
 
     /// An order has ended.
-    pub(super) fn end_move(&mut self, page: PageRef, migration: Migration, verdict: Verdict) {
-        let Some(to) = self.moves.under_way.remove(&page) else {
+    pub(super) fn end_move(&mut self, page: PageRef, verdict: Verdict) {
+        let Some((from, to)) = self.moves.under_way.remove(&page) else {
             return;
         };
         let moved = matches!(verdict, Verdict::Moved { .. } | Verdict::MovedOntoShadow);
         self.memory
-            .ended((None, to), page.size.bytes(), moved, moved);
-        let up = matches!(migration, Migration::Promote { .. });
+            .ended((from, to), page.size.bytes(), moved, moved);
         match verdict {
-            Verdict::Moved { .. } | Verdict::MovedOntoShadow => self.chunks.moved(page, up),
+            Verdict::Moved { .. } | Verdict::MovedOntoShadow => {
+                self.chunks.moved(page, self.places.of(to));
+            }
             Verdict::Lost => self.chunks.lost(page),
             Verdict::Dirtied | Verdict::Busy | Verdict::NoMemory => {}
         }
     }
 
-    /// Pages that were seen within a pass go up at once while there is room: the sooner seen, the
+    /// Pages that were seen within a pass go to the fastest side at once while there is room: the sooner seen, the
     /// sooner they are asked for.
     pub(super) fn promote_early(&mut self, key: Key, pages: PageBits) {
-        let queued = self.moves.plan.up.iter().map(|page| page.size.bytes());
-        let queued: u64 = if self.moves.plan.up.len() < self.params.inflight_pages {
-            queued.sum()
-        } else {
+        let Some((process, chunk)) = self.processes.get(&key.0).zip(self.chunks.get(key)) else {
             return;
         };
-        let mut room = self.spare() - i128::from(queued);
-        if room <= 0 || !self.memory.is_known() {
+        let fastest = (0..self.sides.len())
+            .find(|side| process.is_fastest(self.sides.places(*side)[0], &self.places));
+        let Some(side) = fastest else {
+            return;
+        };
+        let plan = &mut self.moves.plan.0;
+        if plan.len() <= side {
+            plan.resize_with(side + 1, VecDeque::new);
+        }
+        if plan[side].len() >= self.params.inflight_pages || !self.memory.is_known() {
             return;
         }
-        let Some(process) = self.processes.get(&key.0) else {
-            return;
-        };
-        let Some(chunk) = self.chunks.get(key) else {
-            return;
-        };
+        let queued: u64 = plan[side].iter().map(|order| order.page.size.bytes()).sum();
+        let mut room = self.spare(side) - i128::from(queued);
         let size = chunk.size();
         let cost = self.costs.of(size);
         let bytes = i128::from(size.bytes());
@@ -165,9 +179,12 @@ impl Adaptive {
             if room < bytes {
                 break;
             }
-            if process.values[class_of(chunk.levels[page])] > cost {
+            let from = chunk.spread.get(page);
+            let saved = process.saved_ns(from, self.sides.places(side)[0]);
+            if process.values[class_of(chunk.levels[page])] * saved > cost {
                 room -= bytes;
-                self.moves.plan.up.push_back(page_of(key, page, size));
+                let page = page_of(key, page, size);
+                self.moves.plan.0[side].push_back(Order { page, from });
                 self.counters.early += 1;
             }
         }

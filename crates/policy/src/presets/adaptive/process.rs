@@ -2,6 +2,7 @@
 //! What is known of a process, and what follows from it.
 
 use terrace_core::Nanos;
+use terrace_core::NodeId;
 
 use super::accesses::Accesses;
 use super::accesses::Visits;
@@ -9,8 +10,11 @@ use super::census::Census;
 use super::classes::CLASSES;
 use super::clock::Clock;
 use super::lag::Lag;
-use super::latencies::Latencies;
+use super::latencies;
+use super::latencies::Reads;
 use super::params::Params;
+use super::places::Place;
+use super::places::Places;
 use super::transitions::Matrix;
 use super::transitions::Transitions;
 use super::value;
@@ -26,8 +30,12 @@ pub(super) struct Process {
     /// M and r.
     pub(super) m: Matrix,
     pub(super) rates: [f64; CLASSES],
-    /// V.
+    /// V for each ns that an access saves.
     pub(super) values: Values,
+    /// The node whose processors it runs on, if all are of one.
+    pub(super) runs_on: Option<NodeId>,
+    /// What a read takes it, by place.
+    pub(super) reads: Reads,
     /// Its pass is over, and nothing was told of the next one yet.
     pub(super) over: bool,
     /// Its passes so far.
@@ -54,7 +62,7 @@ pub(super) struct Process {
 
 impl Process {
     /// One that was met, at passes of that length.
-    pub(super) fn new(params: &Params, pass: Nanos, saved_ns: f64) -> Self {
+    pub(super) fn new(params: &Params, pass: Nanos, runs_on: Option<NodeId>, reads: Reads) -> Self {
         let pass = pass.as_secs_f64();
         let mut process = Self {
             transitions: Transitions::new(),
@@ -64,6 +72,8 @@ impl Process {
             m: Matrix::new(),
             rates: [0.0; CLASSES],
             values: [0.0; CLASSES],
+            runs_on,
+            reads,
             over: false,
             pass: 0,
             pass_s: pass,
@@ -78,7 +88,7 @@ impl Process {
             rung: (0.0, 0.0),
         };
         process.rates = process.transitions.rates();
-        process.evaluate(params, saved_ns);
+        process.evaluate(params);
         process
     }
 
@@ -94,8 +104,19 @@ impl Process {
         access_ns * self.clock.share * self.accesses.of_a_visit()
     }
 
-    /// Visits of these pages in the pass that is over, of which a read takes so long in slow memory and in fast memory.
-    fn visits(&self, pages: &Census, reads_ns: [f64; 2]) -> Option<Visits> {
+    /// What an access saves at `to` that is served at `from` now, ns; less than 0 where it takes longer there.
+    pub(super) fn saved_ns(&self, from: Place, to: Place) -> f64 {
+        self.reads[from] - self.reads[to]
+    }
+
+    /// Whether no place is faster for it.
+    pub(super) fn is_fastest(&self, place: Place, places: &Places) -> bool {
+        let (least, _) = latencies::ends(&self.reads, places);
+        latencies::alike(self.reads[place], least)
+    }
+
+    /// Visits of these pages in the pass that is over.
+    fn visits(&self, pages: &Census) -> Option<Visits> {
         // Rates that are estimates of one wait each are too high together.
         if !self.transitions.is_counted() {
             return None;
@@ -105,29 +126,24 @@ impl Process {
         let visits = visits.map(|a_second| a_second * own_s);
         Some(Visits {
             all: visits.iter().sum(),
-            read_ns: visits.iter().zip(reads_ns).map(|(n, ns)| n * ns).sum(),
+            read_ns: visits.iter().zip(self.reads).map(|(n, ns)| n * ns).sum(),
             ran_ns: self.clock.ran_s(self.pass_s).map(|seconds| seconds * 1e9),
         })
     }
 
     /// A pass over these pages is over: values by what was counted.
-    pub(super) fn end_pass(
-        &mut self,
-        params: &Params,
-        latencies: &Latencies,
-        pages: Option<&Census>,
-    ) {
+    pub(super) fn end_pass(&mut self, params: &Params, pages: Option<&Census>) {
         self.rates = self.transitions.rates();
-        let visits = pages.and_then(|pages| self.visits(pages, latencies.reads_ns()));
+        let visits = pages.and_then(|pages| self.visits(pages));
         self.accesses.end_pass(visits, params.keep());
-        self.evaluate(params, latencies.saved_ns());
+        self.evaluate(params);
     }
 
     /// Values by rates and transitions.
-    fn evaluate(&mut self, params: &Params, saved_ns: f64) {
+    fn evaluate(&mut self, params: &Params) {
         let horizon = params.horizon.as_secs_f64();
-        let saved = self.visit_saves(saved_ns);
+        let visit = self.visit_saves(1.0);
         self.m = self.transitions.matrix();
-        self.values = value::values(&self.m, &self.rates, self.pass_s, horizon, saved);
+        self.values = value::values(&self.m, &self.rates, self.pass_s, horizon, visit);
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which pages change places: by groups of equal value, never by a sort of all pages.
 //!
-//! A group is all pages of one process, class, size and tier. Per base page, with v the value V, d the worth D of
+//! A group is all pages of one process, class, size and side. Per base page, with v the value V, d the worth D of
 //! its place, and c the cost of a move:
 //!
 //! ```text
@@ -13,19 +13,19 @@
 //! give quotas; a walk over the pages then takes as many of each group.
 
 use std::collections::BTreeMap;
-use std::collections::VecDeque;
 
-use terrace_core::PageBits;
-use terrace_core::PageRef;
 use terrace_core::PageSize;
 use terrace_core::Pid;
 
-use super::census::Census;
 use super::chunks::Chunks;
 use super::chunks::Key;
 use super::chunks::page_of;
 use super::classes::CLASSES;
 use super::classes::class_of;
+use super::decide::SIZES;
+use super::plan::Order;
+use super::plan::Plan;
+use super::sides::Sides;
 
 /// Pages of one value.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -131,56 +131,92 @@ pub(super) fn quotas(slow: &[Group], fast: &[Group], room: u64, short: u64, most
     out
 }
 
-/// The lists of what goes where.
-#[derive(Debug, Default)]
-pub(super) struct Plan {
-    pub(super) up: VecDeque<PageRef>,
-    pub(super) down: VecDeque<PageRef>,
+/// What is still to be taken of a process.
+struct OfProcess {
+    /// By the side that it goes to, the one that it is on, size and class: base pages.
+    quotas: Vec<Vec<[[u64; CLASSES]; SIZES.len()]>>,
+    /// The same of all classes: most chunks have nothing that is wanted, or nothing is any more.
+    wanted: Vec<Vec<[u64; SIZES.len()]>>,
+}
+
+/// What is still to be taken of all.
+pub(super) struct Left<'a> {
+    sides: &'a Sides,
+    of: BTreeMap<Pid, OfProcess>,
+    all: u64,
+}
+
+impl<'a> Left<'a> {
+    /// Quotas by the side that pages go to and the one that they are on; of these processes, by size and class.
+    pub(super) fn new(
+        sides: &'a Sides,
+        pids: impl Iterator<Item = Pid>,
+        taken: &[Vec<Vec<u64>>],
+    ) -> Self {
+        let of_process = |at: usize| {
+            let sizes = |quotas: &[u64]| -> [[u64; CLASSES]; SIZES.len()] {
+                std::array::from_fn(|size| {
+                    let first = (at * SIZES.len() + size) * CLASSES;
+                    std::array::from_fn(|class| quotas[first + class])
+                })
+            };
+            let from = |from: &Vec<Vec<u64>>| from.iter().map(|quotas| sizes(quotas)).collect();
+            let quotas: Vec<Vec<[[u64; CLASSES]; SIZES.len()]>> = taken.iter().map(from).collect();
+            let sums =
+                |quotas: &[[u64; CLASSES]; SIZES.len()]| quotas.map(|size| size.iter().sum());
+            let wanted =
+                |from: &Vec<[[u64; CLASSES]; SIZES.len()]>| from.iter().map(sums).collect();
+            OfProcess {
+                wanted: quotas.iter().map(wanted).collect(),
+                quotas,
+            }
+        };
+        let of = pids.enumerate().map(|(at, pid)| (pid, of_process(at)));
+        let all = taken.iter().flatten().flatten().sum();
+        Self {
+            sides,
+            of: of.collect(),
+            all,
+        }
+    }
 }
 
 /// Takes pages from the chunks, beginning at `start`, as long as the quotas of
 /// its process have some left; gives the chunk where it took the last.
-pub(super) fn take(
-    chunks: &Chunks,
-    start: Key,
-    left: &mut BTreeMap<Pid, Census>,
-    plan: &mut Plan,
-) -> Key {
+pub(super) fn take(chunks: &Chunks, start: Key, left: &mut Left<'_>, plan: &mut Plan) -> Key {
     let mut end = start;
-    let sum = |side: &[u64; CLASSES]| side.iter().sum::<u64>();
-    // Of each process, size and side: most chunks have nothing that is wanted, or nothing is any more.
-    let mut wanted: BTreeMap<Pid, [[u64; 2]; 2]> = BTreeMap::new();
-    wanted.extend(
-        left.iter()
-            .map(|(pid, of)| (*pid, of.0.map(|sides| sides.map(|side| sum(&side))))),
-    );
-    let mut all: u64 = wanted.values().flatten().flatten().sum();
+    let sides = left.sides;
     for (key, chunk) in chunks.from(start) {
-        let (Some(census), Some(wanted)) = (left.get_mut(&key.0), wanted.get_mut(&key.0)) else {
+        let Some(process) = left.of.get_mut(&key.0) else {
             continue;
         };
-        let size = chunk.size();
-        let sides = &mut census.0[usize::from(chunk.huge)];
-        let wanted = &mut wanted[usize::from(chunk.huge)];
-        let mut pages = PageBits::NONE;
-        for (wanted, side) in wanted.iter().zip([chunk.slow(), chunk.fast]) {
-            if *wanted > 0 {
-                pages = pages.or(&side);
+        let (size, huge) = (chunk.size(), usize::from(chunk.huge));
+        for from in 0..sides.len() {
+            let wanted = |process: &OfProcess| process.wanted.iter().any(|to| to[from][huge] > 0);
+            if !wanted(process) {
+                continue;
+            }
+            for place in sides.places(from) {
+                for page in chunk.at(*place).pages() {
+                    let class = class_of(chunk.levels[page]);
+                    // To the best side first.
+                    for to in 0..sides.len() {
+                        let quota = &mut process.quotas[to][from][huge][class];
+                        let before = *quota;
+                        if before == 0 || !draw(quota, size, to > from) {
+                            continue;
+                        }
+                        process.wanted[to][from][huge] -= before - *quota;
+                        left.all -= before - *quota;
+                        let page = page_of(key, page, size);
+                        plan.0[to].push_back(Order { page, from: *place });
+                        end = key;
+                        break;
+                    }
+                }
             }
         }
-        for page in pages.pages() {
-            let fast = chunk.fast.get(page);
-            let quota = &mut sides[usize::from(fast)][class_of(chunk.levels[page])];
-            let before = *quota;
-            if before > 0 && draw(quota, size, fast) {
-                wanted[usize::from(fast)] -= before - *quota;
-                all -= before - *quota;
-                let list = if fast { &mut plan.down } else { &mut plan.up };
-                list.push_back(page_of(key, page, size));
-                end = key;
-            }
-        }
-        if all == 0 {
+        if left.all == 0 {
             break;
         }
     }

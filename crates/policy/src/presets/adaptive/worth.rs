@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the places of all groups are worth: D ([`super::later`]), or V ([`super::value`]) where not enough is known for that.
+//! What it is worth for all groups to be on one side and not on another: D ([`super::later`]), or V ([`super::value`]) where not
+//! enough is known for that.
 //!
 //! D needs what pages do over eight passes ([`super::lag`]), or is that of the first pass ([`super::first`]). It is taken when eight were
 //! counted of the processes that have most of the memory, or one of nobody; then for all of them, as V and D are not of one measure:
 //! for others M and r of one pass stand in.
+//!
+//! What an access saves between two sides is less than 0 for a process that is farther from the faster one: its pages
+//! give way for nothing.
 
 use std::collections::BTreeMap;
 
@@ -19,90 +23,142 @@ use super::lag::LAG;
 use super::later;
 use super::later::Terms;
 use super::select::Group;
+use super::sides::Pair;
 use super::transitions::Matrix;
 
 /// What a process does.
 enum Known {
-    /// Over eight passes: visits a second of slow pages and of fast ones, by class.
-    Lag(Matrix, Box<[[f64; CLASSES]; 2]>),
+    /// Over eight passes.
+    Lag(Matrix),
     /// In its first one.
     First(Option<Fit>),
 }
 
-/// A process, with what a visit saves, ns, and the time that this is of, s.
-struct Of {
-    known: Known,
-    saved_ns: f64,
+/// A process, with the time that what is known is of, s.
+struct Of<'a> {
+    process: &'a Process,
+    /// Absent where V decides.
+    known: Option<Known>,
     pass: f64,
 }
 
-impl Of {
-    fn new(process: &Process, saved_ns: f64) -> Self {
-        let (known, passes) = if let Some(first) = process.transitions.first() {
-            (Known::First(first.fit()), 1)
+/// All processes with pages, in the order of their numbers.
+pub(super) struct Worth<'a>(Vec<Option<Of<'a>>>);
+
+/// Groups of a process.
+pub(super) const GROUPS: usize = SIZES.len() * CLASSES;
+
+impl<'a> Of<'a> {
+    fn new(process: &'a Process, later: bool) -> Self {
+        let (known, passes) = if !later {
+            (None, 1)
+        } else if let Some(first) = process.transitions.first() {
+            (Some(Known::First(first.fit())), 1)
         } else {
             let m = process.lag.matrix(&process.m);
-            let rates = [false, true].map(|fast| process.lag.rates(fast, &process.rates));
-            (Known::Lag(m, Box::new(rates)), LAG)
+            (Some(Known::Lag(m)), LAG)
         };
         Self {
+            process,
             known,
-            saved_ns: process.visit_saves(saved_ns),
             pass: process.pass_s * f64::from(passes),
-        }
-    }
-
-    /// What its pages save by that.
-    #[expect(clippy::cast_precision_loss, reason = "base pages of a page")]
-    fn save(&self, groups: &mut [Group], side: usize) {
-        let Known::Lag(_, rates) = &self.known else {
-            return;
-        };
-        for (groups, size) in groups.chunks_mut(CLASSES).zip(SIZES) {
-            for (group, rate) in groups.iter_mut().zip(rates[side].iter()) {
-                group.saves = rate * self.saved_ns / size.base_pages() as f64;
-            }
         }
     }
 }
 
 impl Adaptive {
-    /// Slow and fast groups with the worth of their places, where so many more base pages fit into fast memory.
-    pub(super) fn worth(&self, counts: &BTreeMap<Pid, Census>, room: u64) -> [Vec<Group>; 2] {
-        let mut sides = [self.groups(counts, 0), self.groups(counts, 1)];
+    /// What is known when a plan is made.
+    pub(super) fn known(&self, counts: &BTreeMap<Pid, Census>) -> Worth<'_> {
         let mut known = counts.keys().filter_map(|pid| self.processes.get(pid));
         let is_first = known.all(|process| !process.transitions.is_counted());
-        if !self.params.later || !(is_first || self.is_trained(counts, &sides)) {
-            return sides;
-        }
-        let saved = self.latencies.saved_ns();
+        let later = self.params.later && (is_first || self.is_trained(counts));
         let processes = counts.keys().map(|pid| self.processes.get(pid));
-        let known: Vec<Option<Of>> = processes
-            .map(|process| Some(Of::new(process?, saved)))
-            .collect();
-        for (side, groups) in sides.iter_mut().enumerate() {
-            let of_processes = groups.chunks_mut(SIZES.len() * CLASSES).zip(&known);
-            for (groups, known) in of_processes {
-                if let Some(known) = known {
-                    known.save(groups, side);
+        Worth(
+            processes
+                .map(|process| Some(Of::new(process?, later)))
+                .collect(),
+        )
+    }
+
+    /// Groups of both sides of a pair with their worth, where so many more base pages fit: `left` are their base pages, by process,
+    /// size and class.
+    pub(super) fn worth(
+        &self,
+        worth: &Worth<'_>,
+        left: [&[u64]; 2],
+        pair: Pair,
+        room: u64,
+    ) -> [Vec<Group>; 2] {
+        let ends = [pair.from, pair.to];
+        let mut sides = [0, 1].map(|end| self.groups(worth, left[end], ends[end], pair));
+        let there: u64 = left[1].iter().sum();
+        let price = later::price(&sides.concat(), there + room);
+        for (groups, side) in sides.iter_mut().zip(ends) {
+            for (groups, of) in groups.chunks_mut(GROUPS).zip(&worth.0) {
+                if let Some(of) = of {
+                    self.places(groups, of, (side, pair), price);
                 }
-            }
-        }
-        let fast: u64 = sides[1].iter().map(|group| group.pages).sum();
-        let price = later::price(&sides.concat(), fast + room);
-        for (side, groups) in sides.iter_mut().enumerate() {
-            let of_processes = groups.chunks_mut(SIZES.len() * CLASSES).zip(&known);
-            for (groups, known) in of_processes {
-                let Some(known) = known else { continue };
-                self.places(groups, known, side, price);
             }
         }
         sides
     }
 
-    /// D of the places of one process's groups.
+    /// Groups of one side without D.
     #[expect(clippy::cast_precision_loss, reason = "base pages of a page")]
-    fn places(&self, groups: &mut [Group], of: &Of, side: usize, price: f64) {
+    fn groups(&self, worth: &Worth<'_>, left: &[u64], side: usize, pair: Pair) -> Vec<Group> {
+        let mut groups = Vec::with_capacity(left.len());
+        for (of, left) in worth.0.iter().zip(left.chunks(GROUPS)) {
+            let visit = of
+                .as_ref()
+                .map_or(0.0, |of| self.visit_saves(of.process, pair));
+            let saved = of.as_ref().map_or(0.0, |of| self.saved(of.process, pair));
+            let rates = of.as_ref().map(|of| self.rates(of, side));
+            for (size, left) in SIZES.into_iter().zip(left.chunks(CLASSES)) {
+                let each = size.base_pages() as f64;
+                let cost = self.costs.of(size) / each;
+                for (class, pages) in left.iter().enumerate() {
+                    let value =
+                        of.as_ref().map_or(0.0, |of| of.process.values[class]) * saved / each;
+                    let rate = rates.as_ref().map_or(0.0, |rates| rates[class]);
+                    groups.push(Group {
+                        pages: *pages,
+                        value,
+                        place: value,
+                        cost,
+                        saves: rate * visit / each,
+                    });
+                }
+            }
+        }
+        groups
+    }
+
+    /// What an access of the process saves, ns.
+    fn saved(&self, process: &Process, pair: Pair) -> f64 {
+        let first = |side: usize| self.sides.places(side)[0];
+        process.saved_ns(first(pair.from), first(pair.to))
+    }
+
+    fn visit_saves(&self, process: &Process, pair: Pair) -> f64 {
+        process.visit_saves(self.saved(process, pair))
+    }
+
+    /// Visits a second of its pages on that side, by class.
+    fn rates(&self, of: &Of<'_>, side: usize) -> [f64; CLASSES] {
+        let rates = &of.process.rates;
+        match of.known {
+            Some(Known::Lag(_)) => of.process.lag.rates(self.sides.places(side), rates),
+            Some(Known::First(_)) | None => *rates,
+        }
+    }
+
+    /// D of the places of one process's groups on a side.
+    #[expect(clippy::cast_precision_loss, reason = "base pages of a page")]
+    fn places(&self, groups: &mut [Group], of: &Of<'_>, (side, pair): (usize, Pair), price: f64) {
+        let Some(known) = &of.known else {
+            return;
+        };
+        let rates = self.rates(of, side);
         for (groups, size) in groups.chunks_mut(CLASSES).zip(SIZES) {
             if groups.iter().all(|group| group.pages == 0) {
                 continue;
@@ -111,12 +167,12 @@ impl Adaptive {
             let terms = Terms {
                 pass: of.pass,
                 gamma: (-of.pass / self.params.horizon.as_secs_f64()).exp(),
-                saved_ns: of.saved_ns,
+                saved_ns: self.visit_saves(of.process, pair),
                 price: price * each,
                 cost: self.costs.of(size),
             };
-            let worth = match &of.known {
-                Known::Lag(m, rates) => later::differences(m, &rates[side], terms),
+            let worth = match known {
+                Known::Lag(m) => later::differences(m, &rates, terms),
                 Known::First(Some(fit)) => fit.differences(terms),
                 Known::First(None) => [0.0; CLASSES],
             };
@@ -127,16 +183,14 @@ impl Adaptive {
     }
 
     /// Whether those that have most of the memory were counted over eight passes.
-    fn is_trained(&self, counts: &BTreeMap<Pid, Census>, sides: &[Vec<Group>; 2]) -> bool {
+    fn is_trained(&self, counts: &BTreeMap<Pid, Census>) -> bool {
         let (mut trained, mut all) = (0, 0);
-        for groups in sides {
-            for (groups, pid) in groups.chunks(SIZES.len() * CLASSES).zip(counts.keys()) {
-                let pages: u64 = groups.iter().map(|group| group.pages).sum();
-                let process = self.processes.get(pid);
-                let is = process.is_some_and(|process| process.lag.trained);
-                trained += if is { pages } else { 0 };
-                all += pages;
-            }
+        for (pid, census) in counts {
+            let pages: u64 = census.0.as_flattened().as_flattened().iter().sum();
+            let process = self.processes.get(pid);
+            let is = process.is_some_and(|process| process.lag.trained);
+            trained += if is { pages } else { 0 };
+            all += pages;
         }
         trained * 2 > all
     }

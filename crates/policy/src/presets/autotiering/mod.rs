@@ -303,6 +303,7 @@ impl Policy for Autotiering {
             | Event::Probed { .. }
             | Event::Moved { .. }
             | Event::Latency { .. }
+            | Event::Runs { .. }
             | Event::Refused { .. }
             | Event::Priority { .. } => {}
         }

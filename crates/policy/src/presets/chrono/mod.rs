@@ -316,6 +316,7 @@ impl Policy for Chrono {
             | Event::Probed { .. }
             | Event::Moved { .. }
             | Event::Latency { .. }
+            | Event::Runs { .. }
             | Event::Refused { .. }
             | Event::Priority { .. } => {}
         }

@@ -451,6 +451,7 @@ impl Policy for Hemem {
             | Event::Moved { .. }
             | Event::Watched { .. }
             | Event::Latency { .. }
+            | Event::Runs { .. }
             | Event::Refused { .. }
             | Event::ShadowLost { .. } => {}
         }

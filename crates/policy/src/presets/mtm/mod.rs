@@ -284,6 +284,7 @@ impl Policy for Mtm {
             | Event::ShadowLost { .. }
             | Event::Moved { .. }
             | Event::Latency { .. }
+            | Event::Runs { .. }
             | Event::Priority { .. } => {}
         }
     }

@@ -187,6 +187,7 @@ impl Policy for Nomad {
             | Event::Probed { .. }
             | Event::Moved { .. }
             | Event::Latency { .. }
+            | Event::Runs { .. }
             | Event::Refused { .. }
             | Event::Priority { .. } => {}
         }

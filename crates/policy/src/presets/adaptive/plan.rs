@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A plan: for each pair of sides what changes places, and the pages of it.
+//!
+//! A page is in one order at most: what one pair takes the next has no more. So the pair between which an access saves most comes
+//! first, and a page goes straight to the best side that pays.
+
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+
+use terrace_core::PageRef;
+use terrace_core::Pid;
+
+use super::Adaptive;
+use super::census::Census;
+use super::classes::CLASSES;
+use super::explain;
+use super::places::Place;
+use super::select;
+use super::select::Group;
+use super::select::Quotas;
+use super::sides::Pair;
+use super::whole_ns;
+use super::worth::GROUPS;
+use crate::belief::PlanBelief;
+
+/// A page that is to move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Order {
+    pub(super) page: PageRef,
+    /// Where it was when that was planned.
+    pub(super) from: Place,
+}
+
+/// What goes where: orders by the side that they lead to.
+#[derive(Debug, Default)]
+pub(super) struct Plan(pub(super) Vec<VecDeque<Order>>);
+
+impl Plan {
+    pub(super) fn orders(&self) -> impl Iterator<Item = &Order> {
+        self.0.iter().flatten()
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.0.iter().map(VecDeque::capacity).sum()
+    }
+}
+
+/// What all quotas of a plan come to.
+#[derive(Debug, Default)]
+pub(super) struct Sums {
+    /// What the pages save from then on, ns a second, and what the moves take, ns.
+    pub(super) saves: f64,
+    pub(super) spends: f64,
+    gain: f64,
+    swapped: u64,
+}
+
+/// What is left of each side to be planned, and what was taken of it.
+struct Taking {
+    /// Base pages by side; by process, size and class.
+    left: Vec<Vec<u64>>,
+    /// Base pages that fit, by side.
+    room: Vec<u64>,
+    /// How many more may come up.
+    most: u64,
+    /// By the side that they go to and then as `left`.
+    taken: Vec<Vec<Vec<u64>>>,
+}
+
+impl Taking {
+    fn take(&mut self, pair: Pair, quotas: &Quotas) {
+        let ways = [
+            (pair.from, pair.to, &quotas.up),
+            (pair.to, pair.from, &quotas.down),
+        ];
+        for (from, to, quotas) in ways {
+            let taken = &mut self.taken[to][from];
+            for ((left, taken), pages) in self.left[from].iter_mut().zip(taken).zip(quotas) {
+                *left -= pages;
+                *taken += pages;
+            }
+        }
+        let (up, down) = (sum(&quotas.up), sum(&quotas.down));
+        self.room[pair.to] = self.room[pair.to].saturating_sub(up - quotas.swapped);
+        self.room[pair.from] = self.room[pair.from].saturating_sub(down - quotas.swapped);
+        self.most -= up;
+    }
+}
+
+fn sum(pages: &[u64]) -> u64 {
+    pages.iter().sum()
+}
+
+fn base_pages(bytes: i128) -> u64 {
+    u64::try_from(bytes / 4096).unwrap_or(0)
+}
+
+impl Adaptive {
+    /// Plans anew by what is known now.
+    pub(super) fn plan(&mut self, counts: &BTreeMap<Pid, Census>) -> Sums {
+        self.sides = self.sides_now();
+        let sides = self.sides.len();
+        let mut taking = Taking {
+            left: (0..sides)
+                .map(|side| left(counts, self.sides.places(side)))
+                .collect(),
+            room: (0..sides)
+                .map(|side| base_pages(self.spare(side)))
+                .collect(),
+            most: self.params.plan_pages as u64,
+            taken: vec![vec![vec![0; counts.len() * GROUPS]; sides]; sides],
+        };
+        let all: u64 = taking.left.iter().map(|left| sum(left)).sum();
+        let mut planned = PlanBelief::default();
+        let mut sums = Sums::default();
+        let worth = self.known(counts);
+        // What is short lets pages go whatever that costs.
+        for side in 0..sides {
+            let short = base_pages(self.shortage(side)).min(self.params.plan_pages as u64);
+            let Some(to) = self.below_with_room(side, 4096).filter(|_| short > 0) else {
+                continue;
+            };
+            let pair = Pair { from: to, to: side };
+            let left = [to, side].map(|side| taking.left[side].as_slice());
+            let [_, groups] = self.worth(&worth, left, pair, 0);
+            let nothing = vec![Group::default(); groups.len()];
+            let quotas = select::quotas(&nothing, &groups, 0, short, 0);
+            sums.add(&quotas);
+            taking.take(pair, &quotas);
+            planned.down_pages += sum(&quotas.down);
+        }
+        for pair in self.pairs() {
+            let left = [pair.from, pair.to].map(|side| taking.left[side].as_slice());
+            let room = taking.room[pair.to];
+            let [slow, fast] = self.worth(&worth, left, pair, room);
+            let quotas = select::quotas(&slow, &fast, room, 0, taking.most);
+            explain::add(&mut planned, explain::planned(&slow, &fast, room, &quotas));
+            sums.add(&quotas);
+            taking.take(pair, &quotas);
+        }
+        self.planned = planned;
+        self.draw(counts, &taking);
+        self.counters.pages = all;
+        self.counters.value_possible_ns = whole_ns(sums.gain);
+        self.counters.swaps += sums.swapped;
+        sums
+    }
+
+    /// Takes the pages of the quotas.
+    fn draw(&mut self, counts: &BTreeMap<Pid, Census>, taking: &Taking) {
+        let plan = &mut self.moves.plan;
+        plan.0.clear();
+        plan.0.resize_with(self.sides.len(), VecDeque::new);
+        let any = taking
+            .taken
+            .iter()
+            .flatten()
+            .flatten()
+            .any(|pages| *pages > 0);
+        if any {
+            let mut left = select::Left::new(&self.sides, counts.keys().copied(), &taking.taken);
+            self.cursor = select::take(&self.chunks, self.cursor, &mut left, plan);
+        }
+    }
+
+    /// Pages where no place is faster for their process.
+    pub(super) fn on_fastest(&self, counts: &BTreeMap<Pid, Census>) -> u64 {
+        let of = |(pid, census): (&Pid, &Census)| -> u64 {
+            let process = self.processes.get(pid);
+            let fastest = |place: &Place| {
+                process.is_some_and(|process| process.is_fastest(*place, &self.places))
+            };
+            let places = (0..self.places.len()).filter(fastest);
+            let sizes = |place: Place| census.0.iter().map(move |size| sum(&size[place]));
+            places.flat_map(sizes).sum()
+        };
+        counts.iter().map(of).sum()
+    }
+}
+
+impl Sums {
+    fn add(&mut self, quotas: &Quotas) {
+        self.saves += quotas.saves;
+        self.spends += quotas.spends;
+        self.gain += quotas.gain;
+        self.swapped += quotas.swapped;
+    }
+}
+
+/// Base pages in these places by process, size and class.
+fn left(counts: &BTreeMap<Pid, Census>, places: &[Place]) -> Vec<u64> {
+    let mut left = Vec::with_capacity(counts.len() * GROUPS);
+    for census in counts.values() {
+        for size in census.0.iter() {
+            let there = |class: usize| {
+                places
+                    .iter()
+                    .map(move |place| size[*place][class])
+                    .sum::<u64>()
+            };
+            left.extend((0..CLASSES).map(there));
+        }
+    }
+    left
+}

@@ -105,8 +105,8 @@ pub enum Event {
         /// 0 is no priority.
         priority: u32,
     },
-    /// Where a process may run; told before anything else of it, and when it changes. Of whom nothing is told may run on any
-    /// processor.
+    /// Where a process may run, as far as that is told and when it changes. Who was not told of may run on any
+    /// processor; so may who is gone ([`Self::Gone`]) until it is told of again.
     Runs {
         /// The process.
         pid: Pid,
@@ -148,7 +148,9 @@ pub enum Event {
     },
     /// What a read from a node takes now that memory serves, measured under the present load.
     Latency {
-        /// The node.
+        /// The node of the processor that read.
+        from: NodeId,
+        /// The node that was read from.
         node: NodeId,
         /// Time of one read.
         read: Nanos,

@@ -250,11 +250,14 @@ impl Domain {
         self.memory_due = now + self.memory_interval;
         let links = &self.machine.managed.movers.links;
         self.agents_cpu.look(now, links.keys().copied());
-        if now >= self.refresh_due {
+        let refresh = now >= self.refresh_due;
+        if refresh {
             self.refresh_due = now + REFRESH_INTERVAL;
             self.bury(now);
             self.machine.refresh();
         }
+        self.machine
+            .tell_where_they_run(now, refresh, &mut self.engine);
         let budget = self.budget.as_ref();
         if let Some(budget) = budget {
             budget.watch(self.machine.managed.pids.iter().copied());

@@ -3,7 +3,7 @@
 //!
 //! * [`managed`]: the processes, and what is kept of each: [`movers`] with their [`orders`], [`mappings`].
 //! * [`memory`]: what is free, with [`cache_room`]. [`inventory`]: what is on which nodes. `latencies`: what
-//!   reads take. The trackers are [`crate::tracking`]'s.
+//!   reads take. [`runs_on`]: whose processors programs run on. The trackers are [`crate::tracking`]'s.
 //! * `intake`: from a tracker's and the movers' words to events; `samples`: which node a sample is of.
 //!
 //! Nothing here waits. Who has a loop asks for the descriptors, and calls when there is something to read.
@@ -17,6 +17,7 @@ pub mod mappings;
 pub mod memory;
 pub mod movers;
 pub mod orders;
+pub mod runs_on;
 mod samples;
 
 use std::path::Path;
@@ -112,10 +113,16 @@ impl LinuxMachine {
     /// Tells what reads take, where the policy weighs it and it is time.
     pub fn measure_latencies(&mut self, now: Nanos, engine: &mut Engine) {
         if let Some(latencies) = &mut self.latencies {
-            latencies.measure(now, &self.tiers, |node, read| {
-                engine.observe(now, &Event::Latency { node, read });
+            latencies.measure(now, &self.tiers, |from, node, read| {
+                engine.observe(now, &Event::Latency { from, node, read });
             });
         }
+    }
+
+    /// Tells where processes run of which that is not known; with `again`, of all where it has changed.
+    pub fn tell_where_they_run(&mut self, now: Nanos, again: bool, engine: &mut Engine) {
+        let Managed { pids, runs_on, .. } = &mut self.managed;
+        runs_on.look(now, (pids, again), &self.tiers, engine);
     }
 
     /// Tells the next slice of an inventory under way.

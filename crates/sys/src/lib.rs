@@ -6,6 +6,7 @@
 //! or a missing permission. Nothing here decides anything, keeps a thread, or writes a log.
 
 pub mod advise;
+pub mod affinity;
 pub mod arena;
 pub mod atomic_write;
 pub mod clock;

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reads of each node are timed once a second, for policies that weigh what a move saves: some hundred
-//! loads a node, by `terrace_sys::latency`.
+//! loads a node, by `terrace_sys::latency`. Where several nodes have processors they are timed from each of them.
 
 use std::collections::BTreeMap;
 
 use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::Tiers;
+use terrace_sys::affinity;
 use terrace_sys::latency::Latency;
+
+use super::runs_on::cpu_nodes;
 
 const INTERVAL: Nanos = Nanos::from_secs(1);
 
@@ -24,21 +27,35 @@ impl Latencies {
         &mut self,
         now: Nanos,
         tiers: &Tiers,
-        mut tell: impl FnMut(NodeId, Nanos),
+        mut tell: impl FnMut(NodeId, NodeId, Nanos),
     ) {
         if now < self.due {
             return;
         }
         self.due = now + INTERVAL;
         let nodes = self.nodes.get_or_insert_with(|| open(tiers));
-        for (node, latency) in nodes {
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "a time"
-            )]
-            let read = latency.measure() as u64;
-            tell(*node, Nanos(read));
+        let mut all = |from: NodeId| {
+            for (node, latency) in nodes.iter_mut() {
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "a time"
+                )]
+                let read = latency.measure() as u64;
+                tell(from, *node, Nanos(read));
+            }
+        };
+        let from: Vec<(NodeId, &[u32])> = cpu_nodes(tiers).collect();
+        match (from.as_slice(), tiers.nodes().first()) {
+            ([(only, _)], _) => all(*only),
+            // Nobody says whose they are: the best one's.
+            ([], Some(best)) => all(best.id),
+            (several, _) => {
+                for (from, cpus) in several {
+                    // Where this thread may not go it does not know.
+                    let _ = affinity::on(cpus, || all(*from));
+                }
+            }
         }
     }
 }

@@ -11,6 +11,7 @@ use terrace_policy::Event;
 
 use super::mappings::Mappings;
 use super::movers::Movers;
+use super::runs_on::RunsOn;
 
 /// See the module.
 #[derive(Debug)]
@@ -21,16 +22,19 @@ pub struct Managed {
     pub movers: Movers,
     /// What is mapped, where the policy wants to know.
     pub mappings: Option<Mappings>,
+    /// Where they run, as the policy was told.
+    pub runs_on: RunsOn,
 }
 
 impl Managed {
     /// Nobody yet.
     #[must_use]
-    pub const fn new(movers: Movers, mappings: Option<Mappings>) -> Self {
+    pub fn new(movers: Movers, mappings: Option<Mappings>) -> Self {
         Self {
             pids: BTreeSet::new(),
             movers,
             mappings,
+            runs_on: RunsOn::default(),
         }
     }
 
@@ -62,6 +66,7 @@ impl Managed {
         if let Some(mappings) = &mut self.mappings {
             mappings.forget(pid);
         }
+        self.runs_on.forget(pid);
         engine.observe(now, &Event::Gone { pid });
     }
 

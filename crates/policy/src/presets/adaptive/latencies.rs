@@ -2,13 +2,16 @@
 //! What a read takes of each place: as measured under the present load, else as the machine says.
 //!
 //! ```text
-//! measured(node)   = 7/8 measured(node) + 1/8 measurement          the first one counts whole
-//! base(node)       = measured(node), else as the nearest processors are said to see it
-//! far(from, node)  = latency(from, node) / latency(nearest, node), else the same of distances
-//! read(p, place)   = mean over the processors that p runs on, and over the nodes of the place, of  base far        ns
+//! measured(c, node)  = 7/8 measured(c, node) + 1/8 measurement          the first one counts whole; c: a node of processors
+//! said(c, node)      = latency(c, node), else latency(nearest, node) distance(c, node) / distance(nearest, node)
+//! read(c, node)      = measured(c, node), else measured(o, node) said(c, node) / said(o, node), else said(c, node)
+//! read(p, place)     = mean of read(c, node) over the nodes of the place;                        ns
+//!                      of who may run on several nodes' processors: over those and over all nodes of the tier
 //! ```
 //!
-//! So the value of a move goes to 0 as a loaded fast tier comes to be as slow as the other, and migration stops.
+//! So the value of a move goes to 0 as a loaded fast tier comes to be as slow as the other, and migration stops. Who runs everywhere
+//! is as far from one node of a tier as from the other: what is measured of them is not quite the same, and pages would
+//! move for that.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +39,8 @@ pub(super) type Reads = [f64; PLACES];
 pub(super) struct Latencies {
     tiers: Tiers,
     views: Views,
-    measured: BTreeMap<NodeId, f64>,
+    /// By node and who measured.
+    measured: BTreeMap<(NodeId, NodeId), f64>,
 }
 
 impl Latencies {
@@ -49,53 +53,59 @@ impl Latencies {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a time of microseconds at most")]
-    pub(super) fn measured(&mut self, node: NodeId, read: Nanos) {
+    pub(super) fn measured(&mut self, from: NodeId, node: NodeId, read: Nanos) {
         let now = read.0 as f64;
-        let kept = self.measured.entry(node).or_insert(now);
+        let kept = self.measured.entry((node, from)).or_insert(now);
         *kept += (now - *kept) / 8.0;
     }
 
     /// Of who runs on the processors of that node; of several where that is not told.
     pub(super) fn reads_ns(&self, places: &Places, from: Option<NodeId>) -> Reads {
-        let own = |view: &&View| from.is_none() || from == Some(view.from);
-        let views: Vec<&View> = self.views.all().iter().filter(own).collect();
+        let all: Vec<&View> = self.views.all().iter().collect();
+        let own: Vec<&View> = all
+            .iter()
+            .copied()
+            .filter(|view| from == Some(view.from))
+            .collect();
+        let views = if own.is_empty() { all } else { own };
         std::array::from_fn(|place| {
-            let nodes = places.nodes(place).iter();
-            let nodes: Vec<&NodeInfo> = nodes.filter_map(|id| self.tiers.node(*id)).collect();
-            mean(nodes.iter().map(|node| {
-                let far = views.iter().map(|view| self.far(view, node.id));
-                self.base(node) * mean(far).unwrap_or(1.0)
-            }))
-            .unwrap_or_default()
+            let there = places.nodes(place);
+            let tier = there.first().and_then(|node| self.tiers.tier_of(*node));
+            let counts = |node: &&NodeInfo| {
+                there.contains(&node.id) || views.len() > 1 && Some(node.tier) == tier
+            };
+            let nodes = self.tiers.nodes().iter().filter(counts);
+            let reads = nodes.flat_map(|node| views.iter().map(|view| self.read(view, node)));
+            mean(reads).unwrap_or_default()
         })
     }
 
-    fn base(&self, node: &NodeInfo) -> f64 {
-        let measured = self.measured.get(&node.id).copied();
-        let said = || {
-            self.nearest(node.id)
-                .or(node.read_latency_ns.map(f64::from))
+    fn read(&self, view: &View, node: &NodeInfo) -> f64 {
+        let measured = |from: NodeId| self.measured.get(&(node.id, from)).copied();
+        let elsewhere = || {
+            let others = self.views.all().iter();
+            let one = |other: &View| Some((measured(other.from)?, self.said(other, node)));
+            let (read, said) = others.filter_map(one).next()?;
+            Some(read * self.said(view, node) / said)
         };
-        measured.or_else(said).unwrap_or_else(|| self.unknown(node))
+        measured(view.from)
+            .or_else(elsewhere)
+            .unwrap_or_else(|| self.said(view, node))
     }
 
-    fn far(&self, view: &View, node: NodeId) -> f64 {
-        let path = |view: &View| view.seen(node).map(|seen| seen.path);
+    fn said(&self, view: &View, node: &NodeInfo) -> f64 {
+        let path = |view: &View| view.seen(node.id).map(|seen| seen.path);
         let own = path(view).unwrap_or_default();
-        let by_latency = || Some(f64::from(own.read_latency_ns?) / self.nearest(node)?);
-        let by_distance = || {
-            let all = self.views.all().iter();
-            let least = all.filter_map(|view| path(view)?.distance).min()?;
-            Some(f64::from(own.distance?) / f64::from(least.max(1)))
-        };
-        by_latency().or_else(by_distance).unwrap_or(1.0)
-    }
-
-    /// What the nearest processors are said to see.
-    fn nearest(&self, node: NodeId) -> Option<f64> {
-        let all = self.views.all().iter();
-        let reads = all.filter_map(|view| view.seen(node)?.path.read_latency_ns);
-        reads.min().map(f64::from).filter(|ns| *ns > 0.0)
+        if let Some(read) = own.read_latency_ns {
+            return f64::from(read);
+        }
+        let others = || self.views.all().iter().filter_map(path);
+        let nearest = others().filter_map(|path| path.read_latency_ns).min();
+        let nearest = nearest.or(node.read_latency_ns).map(f64::from);
+        let least = others().filter_map(|path| path.distance).min();
+        let farther = own.distance.zip(least.filter(|least| *least > 0));
+        let farther = farther.map_or(1.0, |(own, least)| f64::from(own) / f64::from(least));
+        nearest.unwrap_or_else(|| self.unknown(node)) * farther
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a number of tiers")]
@@ -131,10 +141,10 @@ mod tests {
 
     use super::*;
 
-    fn node(id: u16, read_latency_ns: Option<u32>) -> NodeInfo {
+    fn node(id: u16, tier: u16, read_latency_ns: Option<u32>) -> NodeInfo {
         NodeInfo {
             id: NodeId(id),
-            tier: TierId(id),
+            tier: TierId(tier),
             capacity_bytes: 1 << 30,
             cpus: Vec::new(),
             read_latency_ns,
@@ -157,15 +167,15 @@ mod tests {
 
     #[test]
     fn what_is_measured_counts_before_what_is_said() {
-        assert!((saved(&of(vec![node(0, None), node(1, None)])) - 150.0).abs() < 1e-9);
-        let mut known = of(vec![node(0, Some(80)), node(1, Some(250))]);
+        assert!((saved(&of(vec![node(0, 0, None), node(1, 1, None)])) - 150.0).abs() < 1e-9);
+        let mut known = of(vec![node(0, 0, Some(80)), node(1, 1, Some(250))]);
         assert!((saved(&known) - 170.0).abs() < 1e-9);
-        known.0.measured(NodeId(0), Nanos(1_600));
-        known.0.measured(NodeId(1), Nanos(5_000));
+        known.0.measured(NodeId(0), NodeId(0), Nanos(1_600));
+        known.0.measured(NodeId(0), NodeId(1), Nanos(5_000));
         assert!((saved(&known) - 3_400.0).abs() < 1e-9);
         // Loaded until it is no faster.
         for _ in 0..100 {
-            known.0.measured(NodeId(0), Nanos(9_000));
+            known.0.measured(NodeId(0), NodeId(0), Nanos(9_000));
         }
         assert!(saved(&known) < 1e-9);
     }
@@ -173,9 +183,9 @@ mod tests {
     #[test]
     fn memory_is_as_far_as_who_accesses_it_sees_it() {
         let tiers = Tiers::new(vec![
-            node(0, Some(90)),
-            node(1, Some(90)),
-            node(2, Some(300)),
+            node(0, 0, Some(90)),
+            node(1, 0, Some(90)),
+            node(2, 1, Some(300)),
         ]);
         let sockets = [NodeId(0), NodeId(1)];
         let way = |from: u16, to: u16, read_latency_ns, distance| AccessPath {
@@ -203,10 +213,15 @@ mod tests {
         };
         assert!(reads(&latencies, Some(NodeId(0))) == [90.0, 180.0, 300.0]);
         assert!(reads(&latencies, Some(NodeId(1))) == [135.0, 90.0, 450.0]);
-        assert!(reads(&latencies, None) == [113.0, 135.0, 375.0]);
-        latencies.measured(NodeId(0), Nanos(180));
-        assert!(reads(&latencies, Some(NodeId(1))) == [270.0, 90.0, 450.0]);
         assert!(alike(100.0, 100.9) && !alike(100.0, 103.0));
-        assert!(ends(&latencies.reads_ns(&places, Some(NodeId(1))), &places) == (90.0, 450.0));
+        let from_one = latencies.reads_ns(&places, Some(NodeId(1)));
+        assert!(ends(&from_one, &places) == (90.0, 450.0));
+        // Both sockets' memory is as far from who runs on both.
+        assert!(reads(&latencies, None) == [124.0, 124.0, 375.0]);
+        // Measured from one, the other sees it as much farther as is said.
+        latencies.measured(NodeId(0), NodeId(0), Nanos(180));
+        assert!(reads(&latencies, Some(NodeId(1))) == [270.0, 90.0, 450.0]);
+        latencies.measured(NodeId(1), NodeId(0), Nanos(300));
+        assert!(reads(&latencies, Some(NodeId(1))) == [300.0, 90.0, 450.0]);
     }
 }

@@ -265,7 +265,7 @@ impl Policy for Adaptive {
             Event::Moved { pages, size, busy } => self.costs.moved(pages, size, busy),
             Event::Ended { page, verdict, .. } => self.end_move(page, verdict),
             Event::Runs { pid, cpu_node } => self.runs(pid, cpu_node),
-            Event::Latency { node, read } => self.latencies.measured(node, read),
+            Event::Latency { from, node, read } => self.latencies.measured(from, node, read),
             Event::Watched {
                 pid,
                 parts,

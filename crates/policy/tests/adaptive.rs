@@ -5,6 +5,8 @@
 mod machine;
 #[path = "adaptive/nodes.rs"]
 mod nodes;
+#[path = "adaptive/several_tiers.rs"]
+mod several_tiers;
 
 use machine::Dice;
 use machine::Machine;
@@ -33,8 +35,8 @@ fn hot(from: usize) -> impl Fn(usize, &mut Dice, f64) -> f64 {
 }
 
 fn fast_of(machine: &Machine, from: usize) -> usize {
-    let hot = &machine.fast[from..from + EIGHTH];
-    hot.iter().filter(|fast| **fast).count()
+    let hot = from..from + EIGHTH;
+    hot.filter(|page| machine.is_fast(*page)).count()
 }
 
 #[test]
@@ -66,7 +68,7 @@ fn it_says_what_it_believes() {
     let about = |page| machine.explain(page).expect("it knows the process");
     let belief = about(None);
     let pages = |of: fn(&ClassBelief) -> u64| belief.classes.iter().map(of).sum::<u64>();
-    let fast = machine.fast.iter().filter(|fast| **fast).count() as u64;
+    let fast = (0..PAGES).filter(|page| machine.is_fast(*page)).count() as u64;
     assert_eq!(pages(|one| one.fast_pages), fast);
     assert_eq!(pages(|one| one.slow_pages), PAGES as u64 - fast);
     let rates: Vec<f64> = belief.classes.iter().map(|one| one.rate).collect();
@@ -280,7 +282,7 @@ fn wide(top: f64) -> impl Fn(usize, &mut Dice, f64) -> f64 {
 
 /// What fast memory serves of that.
 fn wide_share(machine: &Machine) -> f64 {
-    let fast = |page: &usize| machine.fast[*page];
+    let fast = |page: &usize| machine.is_fast(*page);
     let served: f64 = (0..PAGES)
         .filter(fast)
         .map(|page| wide_rate(page, 1.0))

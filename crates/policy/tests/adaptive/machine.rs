@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A machine in memory: base pages on a fast and a slow node, read in passes as the contract says,
+//! A machine in memory: base pages on its nodes, read in passes as the contract says,
 //! with accesses that come by a law of each page's own.
 
 use terrace_core::Addr;
@@ -7,6 +7,7 @@ use terrace_core::CHUNK_BYTES;
 use terrace_core::CHUNK_PAGES;
 use terrace_core::ChunkReading;
 use terrace_core::Nanos;
+use terrace_core::NodeId;
 use terrace_core::NodeMemory;
 use terrace_core::PageBits;
 use terrace_core::PageRef;
@@ -27,10 +28,11 @@ use terrace_policy::presets::adaptive::Params;
 
 use crate::nodes::FAST;
 use crate::nodes::PAGE;
-use crate::nodes::SLOW;
 use crate::nodes::tiers;
 
 const PID: Pid = Pid(7);
+/// Who has the pages from [`Machine::second`] on.
+const OTHER: Pid = Pid(8);
 
 /// Numbers that are the same in each run.
 pub(crate) struct Dice(pub(crate) u64);
@@ -72,8 +74,12 @@ impl Slice {
 /// See the module.
 pub(crate) struct Machine {
     pub(crate) policy: Adaptive,
-    pub(crate) fast: Vec<bool>,
-    fast_pages: u64,
+    /// The node of each page.
+    pub(crate) at: Vec<u16>,
+    /// Pages that each node has room for.
+    capacity: Vec<u64>,
+    /// The first page of another process; a multiple of a chunk's.
+    pub(crate) second: usize,
     now: u64,
     shortest: u64,
     pass: u64,
@@ -102,10 +108,18 @@ impl Machine {
             ..Params::default()
         };
         let full = usize::try_from(fast_pages).expect("few");
+        let policy = Adaptive::new(params, tiers(fast_pages));
+        let at = (0..pages).map(|page| u16::from(page >= full)).collect();
+        Self::on(policy, at, vec![fast_pages, 1 << 22])
+    }
+
+    /// With pages on these nodes, which have room for so many.
+    pub(crate) fn on(policy: Adaptive, at: Vec<u16>, capacity: Vec<u64>) -> Self {
         Self {
-            policy: Adaptive::new(params, tiers(fast_pages)),
-            fast: (0..pages).map(|page| page < full).collect(),
-            fast_pages,
+            policy,
+            second: at.len(),
+            at,
+            capacity,
             now: 0,
             shortest: 0,
             pass: 0,
@@ -133,18 +147,26 @@ impl Machine {
         self.now / 1_000_000_000
     }
 
+    /// Whether a page is on the first node.
+    pub(crate) fn is_fast(&self, page: usize) -> bool {
+        self.at[page] == 0
+    }
+
+    fn free(&self, node: u16) -> u64 {
+        let used = self.at.iter().filter(|at| **at == node).count() as u64;
+        let free = self.capacity[usize::from(node)].checked_sub(used);
+        free.expect("more than fits")
+    }
+
     fn memory(&mut self) {
-        let used = self.fast.iter().filter(|fast| **fast).count() as u64;
-        assert!(used <= self.fast_pages, "more than fits");
-        let sample = |free: u64, total: u64| NodeMemory {
-            free_bytes: free * PAGE,
-            low_bytes: 0,
-            high_bytes: 0,
-            total_bytes: total * PAGE,
-        };
-        let fast = sample(self.fast_pages - used, self.fast_pages);
-        let slow = sample(1 << 22, 1 << 22);
-        for (node, memory) in [(FAST, fast), (SLOW, slow)] {
+        for node in 0..u16::try_from(self.capacity.len()).expect("few") {
+            let memory = NodeMemory {
+                free_bytes: self.free(node) * PAGE,
+                low_bytes: 0,
+                high_bytes: 0,
+                total_bytes: self.capacity[usize::from(node)] * PAGE,
+            };
+            let node = NodeId(node);
             let event = Event::Memory { node, memory };
             self.policy.observe(Nanos(self.now), &event);
         }
@@ -185,10 +207,11 @@ impl Machine {
     fn carry_out(&mut self, page: PageRef, migration: Migration) {
         let index = usize::try_from(page.addr.0 / PAGE).expect("few");
         let up = matches!(migration, Migration::Promote { .. });
-        assert_eq!(self.fast[index], !up, "page {index} is there already");
-        self.fast[index] = up;
-        let used = self.fast.iter().filter(|fast| **fast).count() as u64;
-        assert!(used <= self.fast_pages, "no room for page {index}");
+        let to = migration.target().0;
+        assert_ne!(self.at[index], to, "page {index} is there already");
+        assert_eq!(page.pid, self.owner(index));
+        self.at[index] = to;
+        self.free(to);
         self.moves += 1;
         self.orders.push((page.addr.0 / PAGE, up));
         let now = Nanos(self.now);
@@ -216,7 +239,7 @@ impl Machine {
         self.act();
         let start = self.now;
         let seconds = |ns: u64| Nanos(ns).as_secs_f64();
-        let idle: Vec<f64> = (0..self.fast.len())
+        let idle: Vec<f64> = (0..self.at.len())
             .map(|page| idle(page, &mut self.dice, seconds(start)))
             .collect();
         self.turns.begin(self.parts);
@@ -241,14 +264,17 @@ impl Machine {
             self.memory();
             self.act();
         }
-        let watched = Event::Watched {
-            pid: PID,
-            parts: self.turns.parts(),
-            pages: self.fast.len() as u64 / u64::from(self.turns.parts()),
-            busy: self.busy,
-            lost: self.lost,
-        };
-        self.policy.observe(Nanos(self.now), &watched);
+        let second = (self.second < self.at.len()).then_some(OTHER);
+        for pid in std::iter::once(PID).chain(second) {
+            let watched = Event::Watched {
+                pid,
+                parts: self.turns.parts(),
+                pages: self.at.len() as u64 / u64::from(self.turns.parts()),
+                busy: self.busy,
+                lost: self.lost,
+            };
+            self.policy.observe(Nanos(self.now), &watched);
+        }
         // The plan comes a little later, with the next pass under way.
         let due = self.policy.next_deadline();
         if due != Nanos::MAX {
@@ -264,7 +290,7 @@ impl Machine {
             .map(Nanos)
             .collect();
         rungs.push(Nanos(self.pass));
-        let all = self.fast.len().div_ceil(CHUNK_PAGES);
+        let all = self.at.len().div_ceil(CHUNK_PAGES);
         let half = if self.lag == 0 { all } else { all / 2 };
         let halves = [(0..half, self.now), (half..all, self.now + self.lag)];
         let slice = |(chunks, cleared): (std::ops::Range<usize>, u64)| Slice {
@@ -306,6 +332,17 @@ impl Machine {
         self.policy.observe(Nanos(self.now), &event);
     }
 
+    fn owner(&self, page: usize) -> Pid {
+        if page < self.second { PID } else { OTHER }
+    }
+
+    /// The process of the first pages runs on that node's processors, or the other one.
+    pub(crate) fn runs_on(&mut self, second: bool, cpu_node: Option<NodeId>) {
+        let pid = if second { OTHER } else { PID };
+        let event = Event::Runs { pid, cpu_node };
+        self.policy.observe(Nanos(self.now), &event);
+    }
+
     /// A figure of the policy.
     pub(crate) fn figure(&self, name: &str) -> u64 {
         let all = self.policy.counters();
@@ -315,11 +352,14 @@ impl Machine {
 
     fn read(&mut self, chunk: usize, idle: &[f64], since: u64, until: u64, last: bool) {
         let (mut present, mut accessed) = (PageBits::NONE, PageBits::NONE);
-        let (mut fresh, mut fast) = (PageBits::NONE, PageBits::NONE);
+        let mut fresh = PageBits::NONE;
+        let mut nodes: Vec<(NodeId, PageBits)> = (0..self.capacity.len())
+            .map(|node| (NodeId(u16::try_from(node).expect("few")), PageBits::NONE))
+            .collect();
         let first = chunk * CHUNK_PAGES;
         let seconds = |ns: u64| Nanos(ns).as_secs_f64();
-        let there = self.fast.iter().zip(idle).skip(first);
-        for (page, (in_fast, idle)) in there.take(CHUNK_PAGES).enumerate() {
+        let there = self.at.iter().zip(idle).skip(first);
+        for (page, (at, idle)) in there.take(CHUNK_PAGES).enumerate() {
             present.set(page);
             if *idle < seconds(until) {
                 accessed.set(page);
@@ -327,9 +367,7 @@ impl Machine {
                     fresh.set(page);
                 }
             }
-            if *in_fast {
-                fast.set(page);
-            }
+            nodes[usize::from(*at)].1.set(page);
         }
         if fresh.is_empty() && !last {
             return;
@@ -339,7 +377,7 @@ impl Machine {
             Nanos::from(std::time::Duration::from_secs_f64(ran))
         };
         let reading = ChunkReading {
-            pid: PID,
+            pid: self.owner(first),
             parts: self.turns.parts(),
             start: Addr(chunk as u64 * CHUNK_BYTES),
             since: Nanos(since),
@@ -350,7 +388,7 @@ impl Machine {
             present,
             accessed,
             fresh,
-            nodes: &[(FAST, fast), (SLOW, present.without(&fast))],
+            nodes: &nodes,
         };
         self.policy.accessed(Nanos(self.now), &reading);
     }

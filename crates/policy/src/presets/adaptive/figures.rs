@@ -1,6 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the preset tells of itself.
 
+use terrace_core::Measurement;
+use terrace_core::PageSize;
+
+use super::Adaptive;
+use super::classes::CLASSES;
+use super::lag::Lag;
+use super::latencies;
+use super::whole_ns;
+
 terrace_core::figures! {
     pub(super) struct Figures {
         /// Passes that ended with a plan.
@@ -11,9 +20,9 @@ terrace_core::figures! {
         value_possible_us: u64 as Microseconds,
         /// What moving a base page takes.
         move_ns: u64 as Nanoseconds,
-        /// What an access to the fast tier saves.
+        /// What an access saves between the slowest memory and the fastest.
         saved_ns: u64 as Nanoseconds,
-        /// Pages of the fast tier that made room for better ones, as planned.
+        /// Pages that made room for better ones, as planned.
         swaps: u64 as Count,
         /// Pages promoted within a pass, before its plan.
         early: u64 as Count,
@@ -31,5 +40,42 @@ terrace_core::figures! {
         moving: u64 as Count,
         /// Memory that the policy takes for what it knows of pages.
         metadata_bytes: u64 as Bytes,
+    }
+}
+
+impl Adaptive {
+    pub(super) fn figures(&self) -> Vec<Measurement> {
+        let c = &self.counters;
+        Figures {
+            passes: c.passes,
+            pages: c.pages,
+            value_possible_us: c.value_possible_ns / 1_000,
+            move_ns: whole_ns(self.costs.of(PageSize::Base4K)),
+            saved_ns: whole_ns(self.saved_ns()),
+            swaps: c.swaps,
+            early: c.early,
+            rests: self.pace.rests,
+            surprises: c.surprises,
+            pass_ms: self.pace.pass.0 / 1_000_000,
+            shortest_us: self.pace.shortest.0 / 1_000,
+            parts: u64::from(self.pace.parts),
+            moving: self.moves.under_way(),
+            metadata_bytes: self.bytes(),
+        }
+        .values()
+    }
+
+    /// What an access saves between the slowest memory and the fastest, for who runs on all processors, ns.
+    fn saved_ns(&self) -> f64 {
+        let reads = self.latencies.reads_ns(&self.places, None);
+        let (least, most) = latencies::ends(&reads, &self.places);
+        most - least
+    }
+
+    fn bytes(&self) -> u64 {
+        let matrix = CLASSES * CLASSES * (2 * size_of::<f64>() + size_of::<u32>());
+        self.chunks.bytes()
+            + (self.processes.len() * (matrix + Lag::BYTES)) as u64
+            + self.moves.bytes()
     }
 }

@@ -8,11 +8,13 @@
 //! `docs/adaptive.md` has the figures.
 //!
 //! * `classes` (a page's byte), `estimate` (what an observation makes of it), `clock` (a program's own time),
-//!   `transitions` (M and r), `first` (r by first waits), `rising` (as many rates as can be told apart), `accesses` (what a visit is), `value` (V), `lag` and `later` (what holds over eight passes, and what a place is worth until it can
-//!   be changed again), `worth` (which of both), `latencies` and `costs` (as measured), `select` (who changes places), `pace` (how
-//!   often to look); `chunks` holds what is known of pages, `process` what is known of a program;
-//!   `learn` takes a reading in, `phase` tells a new phase, `decide` ends a pass, `moves` carries a plan out, `explain` says what is believed; this
-//!   file ties them together.
+//!   `transitions` (M and r), `first` (r by first waits), `rising` (as many rates as can be told apart), `accesses` (what a visit is),
+//!   `value` (V), `lag` and `later` (what holds over eight passes, and what a place is worth until it can be changed again), `worth`
+//!   (which of both), `latencies` and `costs` (as measured), `pace` (how often to look).
+//! * `places` (where a page can be), `sides` (which of them are one in a plan), `plan` (between which pages change places),
+//!   `select` and `take` (who does), `room`; `moves` carries a plan out.
+//! * `chunks` holds what is known of pages, `process` what is known of a program (`programs`: they come); `learn` takes a reading
+//!   in, `phase` tells a new phase, `decide` ends a pass, `explain` says what is believed; this file ties them together.
 
 mod accesses;
 mod census;
@@ -36,11 +38,13 @@ mod phase;
 mod places;
 mod plan;
 mod process;
+mod programs;
 mod rising;
 mod room;
 mod select;
 mod sides;
 mod steps;
+mod take;
 mod tally;
 mod transitions;
 mod value;
@@ -71,16 +75,12 @@ use crate::kit::FreeMemory;
 use crate::preset::Colour;
 use chunks::Chunks;
 use chunks::Key;
-use classes::CLASSES;
 use costs::Costs;
-use figures::Figures;
-use lag::Lag;
 use latencies::Latencies;
 use moves::Moves;
 use pace::Pace;
 pub use params::Params;
 use places::Places;
-use plan::Plan;
 use process::Process;
 use sides::Sides;
 use steps::Steps;
@@ -202,45 +202,6 @@ impl Adaptive {
         }
     }
 
-    /// Meets a process, if it is new.
-    fn meet(&mut self, pid: Pid) {
-        if self.processes.contains_key(&pid) {
-            return;
-        }
-        // Nothing is known of it, and most is to be gained soon.
-        if self.pace.hurry(&self.params) {
-            self.ask();
-        }
-        let runs_on = self.runs_on.get(&pid).copied();
-        let reads = self.latencies.reads_ns(&self.places, runs_on);
-        let process = Process::new(&self.params, self.pace.pass, runs_on, reads);
-        self.processes.insert(pid, process);
-        self.sides_change();
-    }
-
-    /// Where a process runs has changed, or which there are: the sides are others, and what was planned between those before is
-    /// nothing any more.
-    fn sides_change(&mut self) {
-        let now = self.sides_now();
-        if now != self.sides {
-            self.sides = now;
-            self.moves.plan = Plan::default();
-        }
-    }
-
-    /// A process runs on the processors of that node, or of several.
-    fn runs(&mut self, pid: Pid, cpu_node: Option<NodeId>) {
-        match cpu_node {
-            Some(node) => self.runs_on.insert(pid, node),
-            None => self.runs_on.remove(&pid),
-        };
-        let reads = self.latencies.reads_ns(&self.places, cpu_node);
-        if let Some(process) = self.processes.get_mut(&pid) {
-            (process.runs_on, process.reads) = (cpu_node, reads);
-            self.sides_change();
-        }
-    }
-
     /// Asks for readings at the present pace.
     fn ask(&mut self) {
         self.asks.push_back(self.pace.asks());
@@ -348,41 +309,7 @@ impl Policy for Adaptive {
     }
 
     fn counters(&self) -> Vec<Measurement> {
-        let c = &self.counters;
-        let cost = self.costs.of(terrace_core::PageSize::Base4K);
-        Figures {
-            passes: c.passes,
-            pages: c.pages,
-            value_possible_us: c.value_possible_ns / 1_000,
-            move_ns: whole_ns(cost),
-            saved_ns: whole_ns(self.saved_ns()),
-            swaps: c.swaps,
-            early: c.early,
-            rests: self.pace.rests,
-            surprises: c.surprises,
-            pass_ms: self.pace.pass.0 / 1_000_000,
-            shortest_us: self.pace.shortest.0 / 1_000,
-            parts: u64::from(self.pace.parts),
-            moving: self.moves.under_way(),
-            metadata_bytes: self.bytes(),
-        }
-        .values()
-    }
-}
-
-impl Adaptive {
-    /// What an access saves between the slowest memory and the fastest, for who runs on all processors, ns.
-    fn saved_ns(&self) -> f64 {
-        let reads = self.latencies.reads_ns(&self.places, None);
-        let (least, most) = latencies::ends(&reads, &self.places);
-        most - least
-    }
-
-    fn bytes(&self) -> u64 {
-        let matrix = CLASSES * CLASSES * (2 * size_of::<f64>() + size_of::<u32>());
-        self.chunks.bytes()
-            + (self.processes.len() * (matrix + Lag::BYTES)) as u64
-            + self.moves.bytes()
+        self.figures()
     }
 }
 

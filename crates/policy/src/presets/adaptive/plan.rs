@@ -19,6 +19,7 @@ use super::select;
 use super::select::Group;
 use super::select::Quotas;
 use super::sides::Pair;
+use super::take;
 use super::whole_ns;
 use super::worth::GROUPS;
 use crate::belief::PlanBelief;
@@ -158,8 +159,8 @@ impl Adaptive {
             .flatten()
             .any(|pages| *pages > 0);
         if any {
-            let mut left = select::Left::new(&self.sides, counts.keys().copied(), &taking.taken);
-            self.cursor = select::take(&self.chunks, self.cursor, &mut left, plan);
+            let mut left = take::Left::new(&self.sides, counts.keys().copied(), &taking.taken);
+            self.cursor = take::take(&self.chunks, self.cursor, &mut left, plan);
         }
     }
 

@@ -10,22 +10,7 @@
 //! ```
 //!
 //! The slow groups are gone through from the greatest d - c, the fast ones from the least d + c, and
-//! give quotas; a walk over the pages then takes as many of each group.
-
-use std::collections::BTreeMap;
-
-use terrace_core::PageSize;
-use terrace_core::Pid;
-
-use super::chunks::Chunks;
-use super::chunks::Key;
-use super::chunks::page_of;
-use super::classes::CLASSES;
-use super::classes::class_of;
-use super::decide::SIZES;
-use super::plan::Order;
-use super::plan::Plan;
-use super::sides::Sides;
+//! give quotas; a walk over the pages then takes as many of each group ([`super::take`]).
 
 /// Pages of one value.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -131,108 +116,6 @@ pub(super) fn quotas(slow: &[Group], fast: &[Group], room: u64, short: u64, most
     out
 }
 
-/// What is still to be taken of a process.
-struct OfProcess {
-    /// By the side that it goes to, the one that it is on, size and class: base pages.
-    quotas: Vec<Vec<[[u64; CLASSES]; SIZES.len()]>>,
-    /// The same of all classes: most chunks have nothing that is wanted, or nothing is any more.
-    wanted: Vec<Vec<[u64; SIZES.len()]>>,
-}
-
-/// What is still to be taken of all.
-pub(super) struct Left<'a> {
-    sides: &'a Sides,
-    of: BTreeMap<Pid, OfProcess>,
-    all: u64,
-}
-
-impl<'a> Left<'a> {
-    /// Quotas by the side that pages go to and the one that they are on; of these processes, by size and class.
-    pub(super) fn new(
-        sides: &'a Sides,
-        pids: impl Iterator<Item = Pid>,
-        taken: &[Vec<Vec<u64>>],
-    ) -> Self {
-        let of_process = |at: usize| {
-            let sizes = |quotas: &[u64]| -> [[u64; CLASSES]; SIZES.len()] {
-                std::array::from_fn(|size| {
-                    let first = (at * SIZES.len() + size) * CLASSES;
-                    std::array::from_fn(|class| quotas[first + class])
-                })
-            };
-            let from = |from: &Vec<Vec<u64>>| from.iter().map(|quotas| sizes(quotas)).collect();
-            let quotas: Vec<Vec<[[u64; CLASSES]; SIZES.len()]>> = taken.iter().map(from).collect();
-            let sums =
-                |quotas: &[[u64; CLASSES]; SIZES.len()]| quotas.map(|size| size.iter().sum());
-            let wanted =
-                |from: &Vec<[[u64; CLASSES]; SIZES.len()]>| from.iter().map(sums).collect();
-            OfProcess {
-                wanted: quotas.iter().map(wanted).collect(),
-                quotas,
-            }
-        };
-        let of = pids.enumerate().map(|(at, pid)| (pid, of_process(at)));
-        let all = taken.iter().flatten().flatten().sum();
-        Self {
-            sides,
-            of: of.collect(),
-            all,
-        }
-    }
-}
-
-/// Takes pages from the chunks, beginning at `start`, as long as the quotas of
-/// its process have some left; gives the chunk where it took the last.
-pub(super) fn take(chunks: &Chunks, start: Key, left: &mut Left<'_>, plan: &mut Plan) -> Key {
-    let mut end = start;
-    let sides = left.sides;
-    for (key, chunk) in chunks.from(start) {
-        let Some(process) = left.of.get_mut(&key.0) else {
-            continue;
-        };
-        let (size, huge) = (chunk.size(), usize::from(chunk.huge));
-        for from in 0..sides.len() {
-            let wanted = |process: &OfProcess| process.wanted.iter().any(|to| to[from][huge] > 0);
-            if !wanted(process) {
-                continue;
-            }
-            for place in sides.places(from) {
-                for page in chunk.at(*place).pages() {
-                    let class = class_of(chunk.levels[page]);
-                    // To the best side first.
-                    for to in 0..sides.len() {
-                        let quota = &mut process.quotas[to][from][huge][class];
-                        let before = *quota;
-                        if before == 0 || !draw(quota, size, to > from) {
-                            continue;
-                        }
-                        process.wanted[to][from][huge] -= before - *quota;
-                        left.all -= before - *quota;
-                        let page = page_of(key, page, size);
-                        plan.0[to].push_back(Order { page, from: *place });
-                        end = key;
-                        break;
-                    }
-                }
-            }
-        }
-        if left.all == 0 {
-            break;
-        }
-    }
-    end
-}
-
-/// Whether a quota has a page of that size left; takes it.
-pub(super) fn draw(quota: &mut u64, size: PageSize, round_up: bool) -> bool {
-    let pages = size.base_pages();
-    if *quota == 0 || !round_up && *quota < pages {
-        return false;
-    }
-    *quota = quota.saturating_sub(pages);
-    true
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -293,14 +176,5 @@ mod tests {
     fn what_is_short_goes_down_whatever_it_is_worth() {
         let out = quotas(&[], &[page(50.0), page(5.0), page(9.0)], 0, 2, 100);
         assert_eq!(out.down, [0, 1, 1]);
-    }
-
-    #[test]
-    fn a_huge_page_takes_its_whole_quota() {
-        let mut quota = 700;
-        assert!(draw(&mut quota, PageSize::Huge2M, false));
-        assert!(!draw(&mut quota, PageSize::Huge2M, false));
-        assert!(draw(&mut quota, PageSize::Huge2M, true));
-        assert!(!draw(&mut quota, PageSize::Base4K, true));
     }
 }

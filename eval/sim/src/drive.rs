@@ -275,6 +275,14 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// What reads take under the present load, as the supervisor measures it.
+    fn tell_latencies(&mut self) {
+        let now = Nanos(self.world.now);
+        for event in self.world.reads() {
+            self.engine.observe(now, &event);
+        }
+    }
+
     /// The next event. Whether a second has passed.
     fn advance(&mut self, end: u64) -> bool {
         let deadline = self.engine.policy().next_deadline().0;
@@ -325,6 +333,7 @@ impl<'a> Run<'a> {
         }
         if now >= self.second_due || now >= end {
             self.point();
+            self.tell_latencies();
             self.second_due += SECOND_NS;
             return true;
         }

@@ -250,6 +250,7 @@ impl Clock for Exact {
         self.started = world.now;
         let _ = self.contention.solve(&world.hardware, &loads, &copies);
         world.busy = self.contention.busy;
+        world.waits.clone_from(&self.contention.waits);
         for player in loads.iter().zip(&mut self.players) {
             let (load, player) = player;
             for node in 0..world.hardware.nodes {

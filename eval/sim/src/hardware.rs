@@ -2,6 +2,7 @@
 //! The machine as the simulator computes with it: views of nodes by socket, in ns and bytes a ns.
 
 use terrace_core::AccessPath;
+use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::NodeInfo;
 use terrace_core::TierId;
@@ -242,6 +243,19 @@ impl Hardware {
         let mut order = self.by_latency(socket);
         order.sort_by_key(|&node| self.views[socket][node].distance);
         order
+    }
+
+    /// What a line takes of each node that is read alone, where lines wait so long.
+    pub(crate) fn loaded(
+        &self,
+        socket: usize,
+        waits: &[f64; NODES],
+    ) -> impl Iterator<Item = (NodeId, Nanos)> {
+        let views = self.views[socket].iter().zip(waits).enumerate();
+        views.map(|(node, (view, wait))| {
+            let read = whole(view.read_ns + wait);
+            (node_id(node), Nanos(read.into()))
+        })
     }
 
     /// How long copying `bytes` takes, ns: at the slower of both streams, and at what is left of

@@ -604,6 +604,7 @@ impl Clock for Rate {
             flow.rate = rate;
         }
         world.busy = self.contention.busy;
+        world.waits.clone_from(&self.contention.waits);
     }
 
     fn phases(&mut self, world: &mut World, phases: &[usize]) {

@@ -5,6 +5,7 @@
 //! their ends come back as events. Movers are in [`crate::mover`], the hint-fault scanner in
 //! [`crate::scanner`], the processors in [`crate::beside`]. How programs run is not here: a [`Clock`] knows.
 
+use std::collections::BTreeSet;
 use std::collections::VecDeque;
 
 use terrace_core::Nanos;
@@ -283,6 +284,8 @@ pub(crate) struct World {
     pub(crate) cpu_share: CpuShare,
     /// Utilisation of the nodes by programs and, as an integral over the step, by copies.
     pub(crate) busy: [f64; NODES],
+    /// What a line waits there, by socket and node, ns.
+    pub(crate) waits: Vec<[f64; NODES]>,
     pub(crate) copying: CopyLoad,
 }
 
@@ -387,6 +390,7 @@ impl World {
             blocked: Vec::new(),
             cpu_share: CpuShare::default(),
             busy: [0.0; NODES],
+            waits: Vec::new(),
             copying: CopyLoad::default(),
             hardware,
             space,
@@ -438,6 +442,17 @@ impl World {
     /// The node whose processors a program runs on.
     pub(crate) fn cpu_node(&self, program: usize) -> Option<terrace_core::NodeId> {
         self.hardware.homes[self.sockets[program]].map(crate::hardware::node_id)
+    }
+
+    /// What reads take now, from the processors of each socket with programs.
+    pub(crate) fn reads(&self) -> Vec<Event> {
+        let sockets: BTreeSet<usize> = self.sockets.iter().copied().collect();
+        let of = |socket: usize| {
+            let from = self.hardware.homes[socket].map(crate::hardware::node_id)?;
+            let reads = self.hardware.loaded(socket, self.waits.get(socket)?);
+            Some(reads.map(move |(node, read)| Event::Latency { from, node, read }))
+        };
+        sockets.into_iter().filter_map(of).flatten().collect()
     }
 
     /// Other processors that a shootdown of a program's page interrupts: all that run the program,

@@ -13,6 +13,7 @@ mod presets;
 mod programs;
 mod runs;
 mod samples;
+mod sockets;
 mod stress;
 
 /// A small program whose memory starts on the slow node, and which visits it until it is told to [`END`], or for

@@ -2,12 +2,16 @@
 //! What a read takes of each place: as measured under the present load, else as the machine says.
 //!
 //! ```text
-//! measured(c, node)  = 7/8 measured(c, node) + 1/8 measurement          the first one counts whole; c: a node of processors
+//! m(c, node)         = mean of the measurements since the last plan, or before it where there is none; c: a node of processors
+//! measured(c, node)  = m + (m - the least m there was)          an access, and what others wait for it
 //! said(c, node)      = latency(c, node), else latency(nearest, node) distance(c, node) / distance(nearest, node)
 //! read(c, node)      = measured(c, node), else measured(o, node) said(c, node) / said(o, node), else said(c, node)
 //! read(p, place)     = mean of read(c, node) over the nodes of the place;                        ns
 //!                      of who may run on several nodes' processors: over those and over all nodes of the tier
 //! ```
+//!
+//! One access more lets all others wait longer: together, where waits grow in proportion to the load, as long as it waits itself, and
+//! longer where they grow faster. So a place is worth less than what a read takes there.
 //!
 //! So the value of a move goes to 0 as a loaded fast tier comes to be as slow as the other, and migration stops. Who runs everywhere
 //! is as far from one node of a tier as from the other: what is measured of them is not quite the same, and pages would
@@ -34,13 +38,31 @@ const ALIKE: f64 = 0.01;
 /// What a read takes by place, ns; behind the last place 0.
 pub(super) type Reads = [f64; PLACES];
 
+/// Of one node, from one node's processors.
+#[derive(Debug, Clone, Copy, Default)]
+struct Measured {
+    mean: f64,
+    /// Measurements since the last plan.
+    count: u32,
+    /// The least mean at a plan.
+    least: Option<f64>,
+}
+
+impl Measured {
+    /// What one more access costs all.
+    fn read(&self) -> f64 {
+        let waits = self.least.map_or(0.0, |least| (self.mean - least).max(0.0));
+        self.mean + waits
+    }
+}
+
 /// Of all nodes.
 #[derive(Debug, Clone)]
 pub(super) struct Latencies {
     tiers: Tiers,
     views: Views,
     /// By node and who measured.
-    measured: BTreeMap<(NodeId, NodeId), f64>,
+    measured: BTreeMap<(NodeId, NodeId), Measured>,
 }
 
 impl Latencies {
@@ -54,9 +76,18 @@ impl Latencies {
 
     #[expect(clippy::cast_precision_loss, reason = "a time of microseconds at most")]
     pub(super) fn measured(&mut self, from: NodeId, node: NodeId, read: Nanos) {
-        let now = read.0 as f64;
-        let kept = self.measured.entry((node, from)).or_insert(now);
-        *kept += (now - *kept) / 8.0;
+        let kept = self.measured.entry((node, from)).or_default();
+        kept.count += 1;
+        kept.mean += (read.0 as f64 - kept.mean) / f64::from(kept.count);
+    }
+
+    /// A plan is made: what it changes shows in what is measured from now on.
+    pub(super) fn planned(&mut self) {
+        for kept in self.measured.values_mut() {
+            let least = kept.least.unwrap_or(kept.mean);
+            kept.least = Some(least.min(kept.mean));
+            kept.count = 0;
+        }
     }
 
     /// Of who runs on the processors of that node; of several where that is not told.
@@ -81,7 +112,7 @@ impl Latencies {
     }
 
     fn read(&self, view: &View, node: &NodeInfo) -> f64 {
-        let measured = |from: NodeId| self.measured.get(&(node.id, from)).copied();
+        let measured = |from: NodeId| Some(self.measured.get(&(node.id, from))?.read());
         let elsewhere = || {
             let others = self.views.all().iter();
             let one = |other: &View| Some((measured(other.from)?, self.said(other, node)));
@@ -173,11 +204,14 @@ mod tests {
         known.0.measured(NodeId(0), NodeId(0), Nanos(1_600));
         known.0.measured(NodeId(0), NodeId(1), Nanos(5_000));
         assert!((saved(&known) - 3_400.0).abs() < 1e-9);
-        // Loaded until it is no faster.
-        for _ in 0..100 {
-            known.0.measured(NodeId(0), NodeId(0), Nanos(9_000));
-        }
-        assert!(saved(&known) < 1e-9);
+        known.0.measured(NodeId(0), NodeId(0), Nanos(2_600));
+        assert!((saved(&known) - 2_900.0).abs() < 1e-9);
+        // Loaded by what the plan moved there.
+        known.0.planned();
+        assert!((saved(&known) - 2_900.0).abs() < 1e-9);
+        known.0.measured(NodeId(0), NodeId(0), Nanos(4_100));
+        // 2,000 longer, and so the others.
+        assert!((saved(&known) + 1_100.0).abs() < 1e-9);
     }
 
     #[test]

@@ -12,11 +12,12 @@
 //!   `value` (V), `lag` and `later` (what holds over eight passes, and what a place is worth until it can be changed again), `worth`
 //!   (which of both), `latencies` and `costs` (as measured), `pace` (how often to look).
 //! * `places` (where a page can be), `sides` (which of them are one in a plan), `plan` (between which pages change places),
-//!   `select` and `take` (who does), `room`; `moves` carries a plan out.
+//!   `balance` (how many accesses may), `select` and `take` (who does), `room`; `moves` carries a plan out.
 //! * `chunks` holds what is known of pages, `process` what is known of a program (`programs`: they come); `learn` takes a reading
 //!   in, `phase` tells a new phase, `decide` ends a pass, `explain` says what is believed; this file ties them together.
 
 mod accesses;
+mod balance;
 mod census;
 mod chunks;
 mod classes;
@@ -73,6 +74,7 @@ use crate::event::Action;
 use crate::event::Event;
 use crate::kit::FreeMemory;
 use crate::preset::Colour;
+use balance::Balance;
 use chunks::Chunks;
 use chunks::Key;
 use costs::Costs;
@@ -136,6 +138,7 @@ pub struct Adaptive {
     tiers: Tiers,
     places: Places,
     sides: Sides,
+    balance: Balance,
     memory: FreeMemory,
     costs: Costs,
     moves: Moves,
@@ -177,6 +180,7 @@ impl Adaptive {
         Self {
             places: Places::new(&tiers, &views),
             sides: Sides::default(),
+            balance: Balance::default(),
             latencies: Latencies::new(tiers.clone(), views),
             processes: BTreeMap::new(),
             runs_on: BTreeMap::new(),

@@ -167,7 +167,8 @@ impl Adaptive {
         if plan.len() <= side {
             plan.resize_with(side + 1, VecDeque::new);
         }
-        if plan[side].len() >= self.params.inflight_pages || !self.memory.is_known() {
+        let knows = self.memory.is_known() && !self.balance.is_loaded();
+        if plan[side].len() >= self.params.inflight_pages || !knows {
             return;
         }
         let queued: u64 = plan[side].iter().map(|order| order.page.size.bytes()).sum();

@@ -25,7 +25,7 @@ pub struct Params {
     pub inflight_pages: usize,
     /// Pages that a pass may plan to move, at most.
     pub plan_pages: usize,
-    /// Bytes of the fast tier that are kept free above its high watermark; 1/1024 of it if not given.
+    /// Bytes of each tier but the slowest that are kept free above its high watermark; 1/1024 of it if not given.
     pub reserve: Option<u64>,
     /// Accesses for one sample, where samples are taken: with a hundred million misses a second, and a microsecond for each
     /// interrupt (docs/pmu.md), a 5,000th of a processor.
@@ -40,6 +40,8 @@ pub struct Params {
     pub own_time: bool,
     /// Whether a place is worth what it is until it can be changed again.
     pub later: bool,
+    /// Whether no more accesses change sides at once than what is loaded serves as soon.
+    pub balance: bool,
 }
 
 /// What each does.
@@ -67,6 +69,7 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ("sentinel", "Read a sample where plans move nothing."),
     ("own_time", "Tell a program's time by what it runs."),
     ("later", "Count that a place can be changed later."),
+    ("balance", "Let loaded tiers take as long as each other."),
 ];
 
 /// Where all times are so many times as long, a sample in as long is of so many fewer accesses.
@@ -92,6 +95,7 @@ impl Default for Params {
             sentinel: true,
             own_time: true,
             later: true,
+            balance: true,
         }
     }
 }
@@ -121,7 +125,7 @@ impl Params {
             plan_pages: settings.number("plan_pages", d.plan_pages, 1..=1 << 24)?,
             reserve: settings.value(
                 "reserve",
-                (d.reserve, "1/1024 of the fast tier"),
+                (d.reserve, "1/1024 of the tier"),
                 "a size such as 4MiB",
                 |text| terrace_core::parse_bytes(text).ok().map(Some),
             )?,
@@ -131,6 +135,7 @@ impl Params {
             sentinel: settings.switch("sentinel", d.sentinel)?,
             own_time: settings.switch("own_time", d.own_time)?,
             later: settings.switch("later", d.later)?,
+            balance: settings.switch("balance", d.balance)?,
         })
     }
 }

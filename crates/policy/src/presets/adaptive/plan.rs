@@ -11,17 +11,21 @@ use terrace_core::PageRef;
 use terrace_core::Pid;
 
 use super::Adaptive;
+use super::balance::Balance;
+use super::balance::Served;
 use super::census::Census;
 use super::classes::CLASSES;
 use super::explain;
 use super::places::Place;
 use super::select;
+use super::select::Bounds;
 use super::select::Group;
 use super::select::Quotas;
 use super::sides::Pair;
 use super::take;
 use super::whole_ns;
 use super::worth::GROUPS;
+use super::worth::Worth;
 use crate::belief::PlanBelief;
 
 /// A page that is to move.
@@ -114,37 +118,85 @@ impl Adaptive {
         let all: u64 = taking.left.iter().map(|left| sum(left)).sum();
         let mut planned = PlanBelief::default();
         let mut sums = Sums::default();
+        let mut balance = std::mem::take(&mut self.balance);
         let worth = self.known(counts);
-        // What is short lets pages go whatever that costs.
         for side in 0..sides {
-            let short = base_pages(self.shortage(side)).min(self.params.plan_pages as u64);
-            let Some(to) = self.below_with_room(side, 4096).filter(|_| short > 0) else {
-                continue;
-            };
-            let pair = Pair { from: to, to: side };
-            let left = [to, side].map(|side| taking.left[side].as_slice());
-            let [_, groups] = self.worth(&worth, left, pair, 0);
-            let nothing = vec![Group::default(); groups.len()];
-            let quotas = select::quotas(&nothing, &groups, 0, short, 0);
-            sums.add(&quotas);
-            taking.take(pair, &quotas);
-            planned.down_pages += sum(&quotas.down);
+            planned.down_pages += self.relieve(side, &worth, &mut taking, &mut sums);
         }
         for pair in self.pairs() {
-            let left = [pair.from, pair.to].map(|side| taking.left[side].as_slice());
-            let room = taking.room[pair.to];
-            let [slow, fast] = self.worth(&worth, left, pair, room);
-            let quotas = select::quotas(&slow, &fast, room, 0, taking.most);
-            explain::add(&mut planned, explain::planned(&slow, &fast, room, &quotas));
-            sums.add(&quotas);
-            taking.take(pair, &quotas);
+            let one = self.exchange(pair, &worth, &mut balance, &mut taking, &mut sums);
+            explain::add(&mut planned, one);
         }
+        self.balance = balance;
         self.planned = planned;
+        self.latencies.planned();
         self.draw(counts, &taking);
         self.counters.pages = all;
         self.counters.value_possible_ns = whole_ns(sums.gain);
         self.counters.swaps += sums.swapped;
         sums
+    }
+
+    /// Where a side is short pages go, whatever that costs; gives how many.
+    fn relieve(&self, side: usize, worth: &Worth<'_>, taking: &mut Taking, sums: &mut Sums) -> u64 {
+        let short = base_pages(self.shortage(side)).min(self.params.plan_pages as u64);
+        let Some(to) = self.below_with_room(side, 4096).filter(|_| short > 0) else {
+            return 0;
+        };
+        let pair = Pair { from: to, to: side };
+        let left = [to, side].map(|side| taking.left[side].as_slice());
+        let [_, groups] = self.worth(worth, left, pair, 0);
+        let nothing = vec![Group::default(); groups.len()];
+        let bounds = Bounds {
+            room: 0,
+            short,
+            most: 0,
+            shift: f64::INFINITY,
+        };
+        let quotas = select::quotas(&nothing, &groups, bounds);
+        sums.add(&quotas);
+        taking.take(pair, &quotas);
+        sum(&quotas.down)
+    }
+
+    /// What changes places between two sides.
+    fn exchange(
+        &self,
+        pair: Pair,
+        worth: &Worth<'_>,
+        balance: &mut Balance,
+        taking: &mut Taking,
+        sums: &mut Sums,
+    ) -> PlanBelief {
+        let left = [pair.from, pair.to].map(|side| taking.left[side].as_slice());
+        let room = taking.room[pair.to];
+        let sides = self.worth(worth, left, pair, room);
+        let served = self.served(worth, &sides, pair);
+        let bounds = Bounds {
+            room,
+            short: 0,
+            most: taking.most,
+            shift: self.may_shift(balance, pair, served),
+        };
+        let [slow, fast] = sides;
+        let quotas = select::quotas(&slow, &fast, bounds);
+        sums.add(&quotas);
+        taking.take(pair, &quotas);
+        explain::planned(&slow, &fast, room, &quotas)
+    }
+
+    /// Accesses a second that may change sides, of those that both serve.
+    fn may_shift(&self, balance: &mut Balance, pair: Pair, served: [Served; 2]) -> f64 {
+        if !self.params.balance {
+            return f64::INFINITY;
+        }
+        let [from, to] = [pair.from, pair.to].map(|side| self.sides.places(side)[0]);
+        let [own, other] = served;
+        if from < to {
+            balance.most((from, to), [own, other])
+        } else {
+            balance.most((to, from), [other, own])
+        }
     }
 
     /// Takes the pages of the quotas.

@@ -25,6 +25,8 @@ pub(super) struct Group {
     pub(super) cost: f64,
     /// What it saves in fast memory at present, ns a second and base page.
     pub(super) saves: f64,
+    /// Accesses a second and base page.
+    pub(super) load: f64,
 }
 
 /// What is to be moved of each group, base pages; what that gains in all, ns, and saves from then on, ns a second.
@@ -50,9 +52,43 @@ pub(super) fn order(groups: &[Group], key: impl Fn(&Group) -> f64) -> Vec<usize>
     order
 }
 
-/// The quotas: `room` is how many base pages go up without a demotion, `short` how many must go down
-/// whatever that costs, `most` how many may go up.
-pub(super) fn quotas(slow: &[Group], fast: &[Group], room: u64, short: u64, most: u64) -> Quotas {
+/// What a plan may do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    /// Base pages that go up before one must go down.
+    pub(super) room: u64,
+    /// Base pages that must go down whatever that costs.
+    pub(super) short: u64,
+    /// Base pages that may go up.
+    pub(super) most: u64,
+    /// Accesses a second that may come up more than go down ([`super::balance`]).
+    pub(super) shift: f64,
+}
+
+/// Of so many pages as many as bring no more than that, each so much.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "a number of pages, or more than there are"
+)]
+fn bringing(pages: u64, each: f64, most: f64) -> u64 {
+    if each * pages as f64 <= most {
+        pages
+    } else {
+        (most / each) as u64
+    }
+}
+
+/// What moving so many of each group takes, ns.
+#[expect(clippy::cast_precision_loss, reason = "numbers of pages")]
+fn spent(groups: &[Group], moved: &[u64]) -> f64 {
+    let each = groups.iter().zip(moved);
+    each.map(|(group, pages)| *pages as f64 * group.cost).sum()
+}
+
+/// The quotas within these bounds.
+pub(super) fn quotas(slow: &[Group], fast: &[Group], bounds: Bounds) -> Quotas {
     let mut out = Quotas {
         up: vec![0; slow.len()],
         down: vec![0; fast.len()],
@@ -61,7 +97,12 @@ pub(super) fn quotas(slow: &[Group], fast: &[Group], room: u64, short: u64, most
     let best = order(slow, |group| group.cost - group.place);
     let victims = order(fast, |group| group.place + group.cost);
     let mut victims = victims.into_iter().peekable();
-    let mut short = short;
+    let Bounds {
+        mut room,
+        mut short,
+        mut most,
+        mut shift,
+    } = bounds;
     while let Some(&q) = victims.peek().filter(|_| short > 0) {
         let taken = (fast[q].pages - out.down[q]).min(short);
         out.down[q] += taken;
@@ -70,17 +111,17 @@ pub(super) fn quotas(slow: &[Group], fast: &[Group], room: u64, short: u64, most
             victims.next();
         }
     }
-    let (mut room, mut most) = (room, most);
     #[expect(clippy::cast_precision_loss, reason = "numbers of pages")]
     for p in best {
         let net = slow[p].value - slow[p].cost;
         let mut left = slow[p].pages.min(most);
         let stays = slow[p].place > -slow[p].cost;
         let into_room = if net > 0.0 && stays {
-            left.min(room)
+            bringing(left.min(room), slow[p].load, shift)
         } else {
             0
         };
+        shift -= into_room as f64 * slow[p].load;
         out.up[p] += into_room;
         out.gain += into_room as f64 * net;
         out.saves += into_room as f64 * slow[p].saves;
@@ -96,6 +137,11 @@ pub(super) fn quotas(slow: &[Group], fast: &[Group], room: u64, short: u64, most
             }
             let gain = net - (down.value + down.cost);
             let taken = left.min(fast[q].pages - out.down[q]);
+            let taken = bringing(taken, up.load - down.load, shift);
+            if taken == 0 {
+                break;
+            }
+            shift -= taken as f64 * (up.load - down.load);
             out.up[p] += taken;
             out.down[q] += taken;
             out.gain += taken as f64 * gain;
@@ -108,11 +154,7 @@ pub(super) fn quotas(slow: &[Group], fast: &[Group], room: u64, short: u64, most
             }
         }
     }
-    let costs = |groups: &[Group], moved: &[u64]| -> f64 {
-        let each = groups.iter().zip(moved);
-        each.map(|(group, pages)| *pages as f64 * group.cost).sum()
-    };
-    out.spends = costs(slow, &out.up) + costs(fast, &out.down);
+    out.spends = spent(slow, &out.up) + spent(fast, &out.down);
     out
 }
 
@@ -127,9 +169,16 @@ mod tests {
             value,
             place: value,
             cost: 2.0,
-            saves: 0.0,
+            ..Group::default()
         }
     }
+
+    const ALL: Bounds = Bounds {
+        room: 0,
+        short: 0,
+        most: u64::MAX,
+        shift: f64::INFINITY,
+    };
 
     /// Page by page, each time the pair with the greatest difference.
     fn slow_way(slow: &[f64], fast: &[f64], room: u64) -> f64 {
@@ -163,18 +212,33 @@ mod tests {
         ) {
             let up: Vec<Group> = slow.iter().copied().map(page).collect();
             let down: Vec<Group> = fast.iter().copied().map(page).collect();
-            let out = quotas(&up, &down, room, 0, u64::MAX);
+            let out = quotas(&up, &down, Bounds { room, ..ALL });
             prop_assert!((out.gain - slow_way(&slow, &fast, room)).abs() < 1e-6);
             let (ups, downs): (u64, u64) = (out.up.iter().sum(), out.down.iter().sum());
             prop_assert!(ups <= downs + room);
             prop_assert_eq!(downs, out.swapped);
-            prop_assert!(quotas(&up, &down, room, 0, 3).up.iter().sum::<u64>() <= 3);
+            let few = quotas(&up, &down, Bounds { room, most: 3, ..ALL });
+            prop_assert!(few.up.iter().sum::<u64>() <= 3);
         }
     }
 
     #[test]
     fn what_is_short_goes_down_whatever_it_is_worth() {
-        let out = quotas(&[], &[page(50.0), page(5.0), page(9.0)], 0, 2, 100);
+        let short = Bounds { short: 2, ..ALL };
+        let out = quotas(&[], &[page(50.0), page(5.0), page(9.0)], short);
         assert_eq!(out.down, [0, 1, 1]);
+    }
+
+    #[test]
+    fn no_more_accesses_come_up_than_may() {
+        let busy = |pages, value, load| Group {
+            pages,
+            load,
+            ..page(value)
+        };
+        let (up, down) = ([busy(10, 50.0, 3.0)], [busy(10, 0.0, 1.0)]);
+        let of = |room, shift| quotas(&up, &down, Bounds { room, shift, ..ALL }).up[0];
+        assert_eq!([of(0, 0.0), of(0, 7.0), of(0, 1e9)], [0, 3, 10]);
+        assert_eq!([of(9, 7.0), of(1, 7.0)], [2, 3]);
     }
 }

@@ -15,6 +15,7 @@ use terrace_core::Pid;
 
 use super::Adaptive;
 use super::Process;
+use super::balance::Served;
 use super::census::Census;
 use super::classes::CLASSES;
 use super::decide::SIZES;
@@ -108,9 +109,7 @@ impl Adaptive {
     fn groups(&self, worth: &Worth<'_>, left: &[u64], side: usize, pair: Pair) -> Vec<Group> {
         let mut groups = Vec::with_capacity(left.len());
         for (of, left) in worth.0.iter().zip(left.chunks(GROUPS)) {
-            let visit = of
-                .as_ref()
-                .map_or(0.0, |of| self.visit_saves(of.process, pair));
+            let visit = of.as_ref().map_or(0.0, |of| of.process.visit_saves(1.0));
             let saved = of.as_ref().map_or(0.0, |of| self.saved(of.process, pair));
             let rates = of.as_ref().map(|of| self.rates(of, side));
             for (size, left) in SIZES.into_iter().zip(left.chunks(CLASSES)) {
@@ -125,12 +124,44 @@ impl Adaptive {
                         value,
                         place: value,
                         cost,
-                        saves: rate * visit / each,
+                        saves: rate * visit * saved / each,
+                        load: rate * visit / each,
                     });
                 }
             }
         }
         groups
+    }
+
+    /// What both sides of a pair serve and what their reads take those whose accesses these are.
+    #[expect(clippy::cast_precision_loss, reason = "numbers of pages")]
+    pub(super) fn served(
+        &self,
+        worth: &Worth<'_>,
+        groups: &[Vec<Group>; 2],
+        pair: Pair,
+    ) -> [Served; 2] {
+        let places = [pair.from, pair.to].map(|side| self.sides.places(side)[0]);
+        let (mut all, mut accesses, mut reads) = (0.0, [0.0; 2], [0.0; 2]);
+        for (at, of) in worth.0.iter().enumerate() {
+            let Some(of) = of else { continue };
+            let own = [0, 1].map(|end: usize| {
+                let own = &groups[end][at * GROUPS..(at + 1) * GROUPS];
+                own.iter()
+                    .map(|group| group.load * group.pages as f64)
+                    .sum::<f64>()
+            });
+            let both = own[0] + own[1];
+            all += both;
+            for end in 0..2 {
+                accesses[end] += own[end];
+                reads[end] += both * of.process.reads[places[end]];
+            }
+        }
+        [0, 1].map(|end| Served {
+            accesses: accesses[end],
+            read_ns: if all > 0.0 { reads[end] / all } else { 0.0 },
+        })
     }
 
     /// What an access of the process saves, ns.

@@ -35,7 +35,8 @@ pub fn of_process(pid: Pid) -> io::Result<BTreeSet<u32>> {
     Ok(all)
 }
 
-/// Does something on one of these processors; then the thread may run where it might before.
+/// Does something on one of these processors, as far as the thread may run on them now: who isolated some keeps it off those.
+/// Then it may run where it might before.
 ///
 /// # Errors
 ///
@@ -43,9 +44,8 @@ pub fn of_process(pid: Pid) -> io::Result<BTreeSet<u32>> {
 pub fn on<T>(cpus: &[u32], act: impl FnOnce() -> T) -> io::Result<T> {
     let before = sched_getaffinity(None)?;
     let mut set = CpuSet::new();
-    let cpus = cpus.iter().map(|cpu| *cpu as usize);
-    for cpu in cpus.filter(|cpu| *cpu < CpuSet::MAX_CPU) {
-        set.set(cpu);
+    for cpu in processors(&before).filter(|cpu| cpus.contains(cpu)) {
+        set.set(cpu as usize);
     }
     sched_setaffinity(None, &set)?;
     let done = act();
@@ -84,9 +84,16 @@ mod tests {
         );
     }
 
+    fn first() -> u32 {
+        let own = sched_getaffinity(None).unwrap();
+        processors(&own).next().expect("one at least")
+    }
+
     #[test]
     fn who_may_not_go_there_does_nothing() {
         let nowhere = on(&[], || panic!("was done"));
+        let kept_off = on(&[first()], || on(&[u32::MAX], || ()).is_err());
+        assert!(kept_off.unwrap());
         assert_eq!(
             nowhere.unwrap_err().raw_os_error(),
             Some(Errno::INVAL.raw_os_error())

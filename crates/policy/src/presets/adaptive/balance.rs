@@ -5,7 +5,7 @@
 //! ```text
 //! p          accesses that side a serves, of those of a and b
 //! low  = p   where a read of a takes less,   high = p   where it takes more
-//! shift     <= |(low + high) / 2 - p|   once both are known;   0 where the reads differ by less than DELTA
+//! shift     <= |(low + high) / 2 - p|   once both are known;   0 where reads take as long (5 %)
 //! shift     <= EPSILON, 2 EPSILON, 4 EPSILON ...   where high < low + EPSILON, until it is the other that takes less
 //! ```
 //!
@@ -16,10 +16,10 @@
 
 use std::collections::BTreeMap;
 
+use super::latencies::alike;
 use super::places::Place;
 
-/// Colloid's parameters (its section 4).
-const DELTA: f64 = 0.05;
+/// Colloid's parameter (its section 4); the other one is [`super::latencies::ALIKE`].
 const EPSILON: f64 = 0.01;
 
 /// Of two sides.
@@ -69,7 +69,7 @@ impl Balance {
 impl Search {
     /// By how much `p` may change; absent where nothing says that load matters.
     fn shift(&mut self, p: f64, [a, b]: [f64; 2]) -> Option<f64> {
-        if self.loaded && (a - b).abs() < DELTA * a {
+        if self.loaded && alike(a, b) {
             self.step = 0.0;
             return Some(0.0);
         }

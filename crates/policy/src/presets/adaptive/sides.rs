@@ -74,15 +74,22 @@ impl Adaptive {
     /// What an access saves that moves from one side to the other, by process; the most first.
     pub(super) fn pairs(&self) -> Vec<Pair> {
         let sides = &self.sides;
+        let places = |pair: &Pair| [pair.from, pair.to].map(|side| sides.places(side)[0]);
+        let all = || self.processes.values();
         let saves = |pair: &Pair| {
-            let (from, to) = (sides.places(pair.from)[0], sides.places(pair.to)[0]);
-            let all = self.processes.values();
-            let saved = all.map(|process| process.saved_ns(from, to));
+            let [from, to] = places(pair);
+            let saved = all().map(|process| process.saved_ns(from, to));
             saved.reduce(f64::max).unwrap_or_default()
         };
-        let all =
+        let differ = |pair: &Pair| {
+            let [from, to] = places(pair);
+            all().any(|process| !alike(process.reads[from], process.reads[to]))
+        };
+        let pairs =
             (0..sides.len()).flat_map(|from| (0..sides.len()).map(move |to| Pair { from, to }));
-        let mut pairs: Vec<Pair> = all.filter(|pair| saves(pair) > 0.0).collect();
+        let mut pairs: Vec<Pair> = pairs
+            .filter(|pair| saves(pair) > 0.0 && differ(pair))
+            .collect();
         pairs.sort_by(|a, b| saves(b).total_cmp(&saves(a)));
         pairs
     }

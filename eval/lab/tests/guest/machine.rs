@@ -71,8 +71,12 @@ pub(crate) fn bin() -> PathBuf {
     lab.parent().expect("a file is in a directory").to_owned()
 }
 
-fn lab(options: &[&str]) -> Command {
-    let machine = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines/cxl-2tier.toml");
+/// The machine file of nearly all tests.
+const TWO_TIERS: &str = "cxl-2tier.toml";
+
+fn lab(machine: &str, options: &[&str]) -> Command {
+    let machines = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines");
+    let machine = machines.join(machine);
     let mut command = Command::new(env!("CARGO_BIN_EXE_terrace-lab"));
     command.arg("run").args(options).arg("--machine");
     command.arg(machine).args(["--", "bash", "-c"]);
@@ -85,8 +89,13 @@ fn with_path(script: &str) -> String {
 
 /// In a machine of its own.
 pub(crate) fn guest_with(options: &[&str], script: &str) -> Ran {
+    guest_on(TWO_TIERS, options, script)
+}
+
+/// In a machine of its own, of that file.
+pub(crate) fn guest_on(machine: &str, options: &[&str], script: &str) -> Ran {
     let limit = format!("{}s", LIMIT.as_secs());
-    let output = lab(&[options, &["--timeout", &limit]].concat())
+    let output = lab(machine, &[options, &["--timeout", &limit]].concat())
         .arg(with_path(script))
         .output()
         .expect("terrace-lab was built for this test");
@@ -136,12 +145,15 @@ impl Shared {
     fn boot() -> Self {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
         let path = dir.path().to_str().expect("a plain path");
-        let lab = lab(&["--delays", "mark", "--timeout", "60m", "--share", path])
-            .args([&with_path(SERVER), "server", path])
-            .stdout(Stdio::null())
-            .process_group(0)
-            .spawn()
-            .expect("terrace-lab was built for this test");
+        let lab = lab(
+            TWO_TIERS,
+            &["--delays", "mark", "--timeout", "60m", "--share", path],
+        )
+        .args([&with_path(SERVER), "server", path])
+        .stdout(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .expect("terrace-lab was built for this test");
         Self { lab, dir }
     }
 

@@ -3,22 +3,18 @@
 
 use crate::END;
 use crate::behind;
-use crate::machine::guest_with;
+use crate::machine::guest_on;
 
 /// All of its pages start on persistent memory of the first socket, and both sockets have room for them.
 #[test]
 #[ignore = "boots the emulated machine"]
 fn a_bound_program_has_the_memory_of_its_socket() {
-    let machine = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../machines/autotiering-2socket.toml"
-    );
     let script = format!(
         r#"terrace-lab mark start || exit 99
            terrace run --stats=/tmp/stats -- taskset -c 1 terrace-bench gups threads=1 working_set=40MiB hot=20MiB \
              --place slow --seconds 5m > /tmp/out & sup=$!
            near() {{ for pid in $(pgrep -x terrace-bench); do
-             awk '{{for (i = 1; i <= NF; i++) if (split($i, n, "=") == 2 && n[1] ~ /^N[0-9]$/) {{
+             awk '/anon=/ {{for (i = 1; i <= NF; i++) if (split($i, n, "=") == 2 && n[1] ~ /^N[0-9]$/) {{
                all += n[2]; if (n[1] == "N1") near += n[2]}}}} END {{print int(near * 100 / (all + 1))}}' /proc/$pid/numa_maps
            done; }}
            until there=$(near); [ 0$there -gt 90 ]; do sleep 1; kill -0 $sup || exit 9; done
@@ -26,7 +22,7 @@ fn a_bound_program_has_the_memory_of_its_socket() {
            grep -q '"wrong":\[\]' /tmp/out || exit 11
            echo near: $there"#
     );
-    let out = guest_with(&["--machine", machine], &script).good();
+    let out = guest_on("autotiering-2socket.toml", &["--delays", "mark"], &script).good();
     println!("{out}");
     assert!(behind(&out, "near") > 90, "{out}");
 }

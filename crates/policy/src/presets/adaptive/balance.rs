@@ -57,9 +57,7 @@ impl Balance {
         let share = search.shift(a.accesses / all, [a.read_ns, b.read_ns]);
         share.map_or(f64::INFINITY, |share| share * all)
     }
-}
 
-impl Balance {
     /// Whether load matters anywhere.
     pub(super) fn is_loaded(&self) -> bool {
         self.0.values().any(|search| search.loaded)
@@ -79,17 +77,11 @@ impl Search {
             (&mut self.high, &mut self.low)
         };
         *own = Some(p);
-        let narrow = |other: f64| {
-            if a < b {
-                other < p + EPSILON
-            } else {
-                p < other + EPSILON
-            }
-        };
+        let between = |other: f64| if a < b { other - p } else { p - other };
         match *other {
-            Some(other) if !narrow(other) => {
+            Some(other) if between(other) >= EPSILON => {
                 (self.loaded, self.step) = (true, 0.0);
-                Some((other - p).abs() / 2.0)
+                Some(between(other) / 2.0)
             }
             None if !self.loaded => None,
             _ => {

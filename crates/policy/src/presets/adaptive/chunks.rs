@@ -20,6 +20,7 @@ use super::lag;
 use super::lag::Then;
 use super::places::Place;
 use super::places::Spread;
+use super::places::in_one;
 
 /// A process and the number of a chunk of its addresses.
 pub(super) type Key = (Pid, u64);
@@ -118,9 +119,8 @@ impl Chunks {
         let census = self.census.entry(key.0).or_default();
         let new = || Chunk::new(huge, pass);
         let chunk = self.all.entry(key).or_insert_with(new);
-        let differs = |a: &PageBits, b: &PageBits| a.without(b).or(&b.without(a));
         let changed = if chunk.huge == huge {
-            differs(&present, &chunk.present).or(&spread.differs(&chunk.spread))
+            in_one(&present, &chunk.present).or(&spread.differs(&chunk.spread))
         } else {
             PageBits::ALL
         };

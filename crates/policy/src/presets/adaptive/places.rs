@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where a page can be: sets of nodes that are alike for whoever accesses them.
 //!
-//! ```text
-//! read(p, place) = mean over its nodes, and over the processors that p runs on, of  base(node) far(from, node)      ns
-//! base           = as measured under load, else as the nearest processors are said to see it
-//! far            = latency(from, node) / latency(nearest, node), else the same of distances
-//! ```
-//!
 //! Remote DRAM is slower for one program and local for another, so there is no one order of places: each process has its own, by
 //! what a read takes from where it runs ([`super::latencies`]). Who runs on processors of several nodes sees their mean.
 //!
@@ -140,10 +134,13 @@ impl Spread {
     /// Pages whose place is another one here than there.
     pub(super) fn differs(&self, other: &Self) -> PageBits {
         let planes = self.0.iter().zip(&other.0);
-        planes.fold(PageBits::NONE, |all, (a, b)| {
-            all.or(&a.without(b)).or(&b.without(a))
-        })
+        planes.fold(PageBits::NONE, |all, (a, b)| all.or(&in_one(a, b)))
     }
+}
+
+/// Pages that are in one of them and not in the other.
+pub(super) fn in_one(a: &PageBits, b: &PageBits) -> PageBits {
+    a.without(b).or(&b.without(a))
 }
 
 #[cfg(test)]

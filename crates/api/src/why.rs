@@ -109,6 +109,18 @@ fn known(out: &mut String, belief: &Belief) -> std::fmt::Result {
         time(belief.pass_s * 1e9),
         minutes(belief.horizon_s)
     )?;
+    if let Some(ledger) = &belief.ledger {
+        let (earned, spent) = (time(ledger.earned_ns), time(ledger.spent_ns));
+        let state = if ledger.may_ns < 0.0 {
+            format!(
+                "owes {} more than it may: its pages go back to where they first were, and rest",
+                time(-ledger.may_ns)
+            )
+        } else {
+            format!("the next moves may take {}", time(ledger.may_ns))
+        };
+        writeln!(out, "  moves brought it {earned} and took {spent}; {state}")?;
+    }
     if let Some(ago) = belief.surprised_s {
         writeln!(
             out,
@@ -215,6 +227,8 @@ fn page_words(page: &PageBelief, plan: &PlanBelief) -> String {
 
 #[cfg(test)]
 mod tests {
+    use terrace_policy::belief::LedgerBelief;
+
     use super::*;
 
     fn belief() -> Belief {
@@ -233,6 +247,11 @@ mod tests {
             passes: 9,
             horizon_s: 600.0,
             surprised_s: None,
+            ledger: Some(LedgerBelief {
+                earned_ns: 7.2e9,
+                spent_ns: 1.1e9,
+                may_ns: 6.3e9,
+            }),
             classes: vec![
                 class(700.0, 256, 0, 5e6),
                 class(600.0, 256, 0, 4e6),
@@ -275,7 +294,11 @@ mod tests {
             told.contains("512/s") && told.contains("1 in 4 s") && told.contains("not known"),
             "{told}"
         );
-        assert_eq!(told.lines().count(), 1 + 3 + 1 + 3 + 1, "{told}");
+        assert!(
+            told.contains("moves brought it 7.2s and took 1.1s; the next moves may take 6.3s"),
+            "{told}"
+        );
+        assert_eq!(told.lines().count(), 1 + 4 + 1 + 3 + 1, "{told}");
     }
 
     #[test]
@@ -299,6 +322,10 @@ mod tests {
             (
                 |b| (b.plan.up_pages, b.plan.gain_ns) = (256, 2e9),
                 "moves 1.0 MiB up and 0 B down: that saves 2s more",
+            ),
+            (
+                |b| b.ledger.as_mut().expect("there").may_ns = -4e8,
+                "owes 400ms more than it may: its pages go back",
             ),
             (|b| b.surprised_s = Some(12.0), "nobody expected 12s ago"),
         ] {

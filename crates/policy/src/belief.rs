@@ -28,6 +28,9 @@ pub struct Belief {
     pub horizon_s: f64,
     /// How long ago it last did what nobody expected, s; absent where it never did.
     pub surprised_s: Option<f64>,
+    /// What its moves have brought and taken; absent where nobody counted.
+    #[serde(default)]
+    pub ledger: Option<LedgerBelief>,
     /// Pages of about the same rate, the hottest first.
     pub classes: Vec<ClassBelief>,
     /// The last plan, for all processes together.
@@ -39,6 +42,17 @@ pub struct Belief {
 /// What nothing was measured of.
 const fn one() -> f64 {
     1.0
+}
+
+/// What moves have brought a process and taken, as far back as savings count ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct LedgerBelief {
+    /// What its pages saved because they were not where they first were, less what those lost that gave room, ns.
+    pub earned_ns: f64,
+    /// What moves took, ns.
+    pub spent_ns: f64,
+    /// What the next ones may take, ns; less than 0 where its pages go back to where they first were.
+    pub may_ns: f64,
 }
 
 /// Of the pages of a class.

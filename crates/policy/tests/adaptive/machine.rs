@@ -87,6 +87,11 @@ pub(crate) struct Machine {
     turns: Turns,
     cleared: u64,
     pub(crate) dice: Dice,
+    /// What a move takes.
+    pub(crate) price: Nanos,
+    /// Where pages were at first, and what moves up to anywhere else took: as if each went into room.
+    home: Vec<u16>,
+    pub(crate) spent: u64,
     /// Processor time that reading it all takes.
     pub(crate) busy: Nanos,
     /// And what that takes of the program.
@@ -118,6 +123,7 @@ impl Machine {
         Self {
             policy,
             second: at.len(),
+            home: at.clone(),
             at,
             capacity,
             now: 0,
@@ -127,6 +133,8 @@ impl Machine {
             turns: Turns::default(),
             cleared: 0,
             dice: Dice(1),
+            price: Nanos(5_000),
+            spent: 0,
             busy: Nanos::ZERO,
             lost: Nanos::ZERO,
             lag: 0,
@@ -211,6 +219,9 @@ impl Machine {
         assert_ne!(self.at[index], to, "page {index} is there already");
         assert_eq!(page.pid, self.owner(index));
         self.at[index] = to;
+        if up && self.home[index] != to {
+            self.spent += self.price.0;
+        }
         self.free(to);
         self.moves += 1;
         self.orders.push((page.addr.0 / PAGE, up));
@@ -218,7 +229,7 @@ impl Machine {
         let moved = Event::Moved {
             pages: 1,
             size: PageSize::Base4K,
-            busy: Nanos(5_000),
+            busy: self.price,
         };
         self.policy.observe(now, &moved);
         let ended = Event::Ended {

@@ -12,13 +12,16 @@ use super::decide::SIZES;
 use super::places::PLACES;
 use super::places::Place;
 
-/// Base pages of one process by huge, place and class.
+/// Base pages of one process by huge, place and class; by huge alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Census(pub(super) Box<[[[u64; CLASSES]; PLACES]; 2]>);
+pub(super) struct Census(
+    pub(super) Box<[[[u64; CLASSES]; PLACES]; 2]>,
+    pub(super) [u64; 2],
+);
 
 impl Default for Census {
     fn default() -> Self {
-        Self(Box::new([[[0; CLASSES]; PLACES]; 2]))
+        Self(Box::new([[[0; CLASSES]; PLACES]; 2]), [0; 2])
     }
 }
 
@@ -70,10 +73,12 @@ impl Census {
 
     fn each(&mut self, chunk: &Chunk, pages: &PageBits, count: impl Fn(&mut u64, u64)) {
         let places = &mut self.0[usize::from(chunk.huge)];
+        let all = &mut self.1[usize::from(chunk.huge)];
         let base_pages = chunk.size().base_pages();
         for page in pages.and(&chunk.present).pages() {
             let there = &mut places[chunk.spread.get(page)];
             count(&mut there[class_of(chunk.levels[page])], base_pages);
+            count(all, base_pages);
         }
     }
 }

@@ -34,6 +34,8 @@ pub(super) struct Chunk {
     pub(super) spread: Spread,
     /// Levels of some passes ago, of chunks that are sampled (`lag`).
     pub(super) then: Option<Box<Then>>,
+    /// Where its pages first were, if any of them was moved since it has this size.
+    home: Option<Box<Spread>>,
     pub(super) huge: bool,
     /// The pass that told of it last.
     pub(super) heard: u32,
@@ -48,6 +50,7 @@ impl Chunk {
             present: PageBits::NONE,
             spread: Spread::default(),
             then: None,
+            home: None,
             huge,
             heard: pass,
             since: pass,
@@ -69,11 +72,24 @@ impl Chunk {
         };
         self.levels.fill(level);
         self.then = None;
+        self.home = None;
     }
 
     /// Its pages that are there.
     pub(super) fn at(&self, place: Place) -> PageBits {
         self.spread.of(place, &self.present)
+    }
+
+    /// Where its pages first were, if that is not where they are.
+    pub(super) fn home(&self) -> Option<&Spread> {
+        self.home.as_deref()
+    }
+
+    /// Its pages that are not where they first were.
+    pub(super) fn strays(&self) -> PageBits {
+        self.home.as_ref().map_or(PageBits::NONE, |home| {
+            home.differs(&self.spread).and(&self.present)
+        })
     }
 
     pub(super) const fn size(&self) -> PageSize {
@@ -127,6 +143,9 @@ impl Chunks {
         if !changed.is_empty() {
             census.remove(chunk, &changed);
             chunk.remap(huge, pass);
+            if let Some(home) = &mut chunk.home {
+                home.copy(&present.without(&chunk.present), &spread);
+            }
             (chunk.present, chunk.spread) = (present, spread);
             census.add(chunk, &changed);
         }
@@ -158,7 +177,34 @@ impl Chunks {
 
     /// The page has moved.
     pub(super) fn moved(&mut self, page: PageRef, to: Place) {
-        self.change(page, |chunk, one| chunk.spread.put(one, to));
+        self.change(page, |chunk, one| {
+            let Chunk { home, spread, .. } = chunk;
+            home.get_or_insert_with(|| Box::new(spread.clone()));
+            chunk.spread.put(one, to);
+        });
+    }
+
+    /// Pages of a process that are not where they first were: where they are, and where they were.
+    pub(super) fn strays(&self, pid: Pid) -> impl Iterator<Item = (PageRef, Place, Place)> {
+        let all = self.all.range((pid, 0)..=(pid, u64::MAX));
+        all.flat_map(|(key, chunk)| {
+            let strays: Vec<usize> = chunk.strays().pages().collect();
+            strays.into_iter().filter_map(|page| {
+                let home = chunk.home()?.get(page);
+                Some((
+                    page_of(*key, page, chunk.size()),
+                    chunk.spread.get(page),
+                    home,
+                ))
+            })
+        })
+    }
+
+    /// Where a page first was.
+    pub(super) fn home_of(&mut self, page: PageRef) -> Option<Place> {
+        let (chunk, index) = self.find(page)?;
+        let home = chunk.home().unwrap_or(&chunk.spread);
+        Some(home.get(index))
     }
 
     /// The page is not there any more.
@@ -255,7 +301,7 @@ impl Chunks {
 
     /// Bytes this takes, about.
     pub(super) fn bytes(&self) -> u64 {
-        let each = CHUNK_PAGES + size_of::<Chunk>() + size_of::<Key>();
+        let each = CHUNK_PAGES + size_of::<Chunk>() + size_of::<Key>() + size_of::<Spread>();
         (self.all.len() * each + lag::copied(self.all.len())) as u64
     }
 }

@@ -63,7 +63,9 @@ fn counted(chunks: &Chunks) -> Census {
         for page in chunk.present.pages() {
             let side = &mut census.0[usize::from(chunk.huge)];
             let side = &mut side[chunk.spread.get(page)];
-            side[usize::from(chunk.levels[page]) / 2] += if chunk.huge { 512 } else { 1 };
+            let base_pages = if chunk.huge { 512 } else { 1 };
+            side[usize::from(chunk.levels[page]) / 2] += base_pages;
+            census.1[usize::from(chunk.huge)] += base_pages;
         }
     }
     census

@@ -11,6 +11,7 @@ use terrace_core::Pid;
 
 use super::Adaptive;
 use super::accesses::Accesses;
+use super::away::Brings;
 use super::census::Census;
 use super::lag::LAG;
 use super::lag::Lag;
@@ -36,6 +37,7 @@ impl Adaptive {
         self.counters.passes += 1;
         let all = self.processes.values_mut();
         all.for_each(|process| process.over = false);
+        self.settle(now);
         let counts = self.chunks.census().clone();
         let plan = self.plan(&counts);
         let shown = self.shown(&counts, &plan);
@@ -49,6 +51,21 @@ impl Adaptive {
         self.surprised = false;
         if self.pace.asks() != before.asks() {
             self.ask();
+        }
+    }
+
+    /// Ledgers as they are now.
+    fn settle(&mut self, now: Nanos) {
+        let seconds = now.since(self.settled_at).as_secs_f64();
+        self.settled_at = now;
+        let keep = (-seconds / self.params.horizon.as_secs_f64()).exp();
+        let brings = self.processes.values().map(|process| process.away.brings);
+        let all = brings.fold(Brings::default(), Brings::and);
+        for process in self.processes.values_mut() {
+            let own = [process.away.brings, all];
+            process
+                .ledger
+                .settle((seconds, process.clock.runs), own, keep);
         }
     }
 
@@ -102,7 +119,8 @@ impl Adaptive {
             process.lag = Lag::new();
         }
         let pages = self.chunks.census().get(&pid);
-        process.reads = self.latencies.reads_ns(&self.places, process.runs_on);
+        let reads = self.latencies.reads_ns(&self.places, process.runs_on);
+        process.sees(process.runs_on, reads, &self.places);
         process.end_pass(&self.params, pages);
         if changed || parts > 1 {
             // Passes in a row are counted only where all of them are of one length and of all chunks.

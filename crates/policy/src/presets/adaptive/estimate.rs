@@ -40,6 +40,11 @@ pub(super) struct Seen {
 }
 
 impl Seen {
+    /// Of pages that were seen between two readings, and of those that were not until the last.
+    pub(super) fn both(since: f64, until: f64) -> [Self; 2] {
+        [(true, since), (false, 0.0)].map(|(seen, since)| Self { seen, since, until })
+    }
+
     /// How long a page was there to be seen, s: of one that was, half of the time between, whatever it is taken for. By
     /// what it is taken for, those taken for hot would be hotter for it.
     pub(super) fn exposure(self) -> f64 {

@@ -20,6 +20,7 @@ use super::select::Quotas;
 use crate::belief::About;
 use crate::belief::Belief;
 use crate::belief::ClassBelief;
+use crate::belief::LedgerBelief;
 use crate::belief::PageBelief;
 use crate::belief::PlanBelief;
 
@@ -79,6 +80,11 @@ impl Adaptive {
             passes: process.pass,
             horizon_s: self.params.horizon.as_secs_f64(),
             surprised_s: process.surprised.map(|at| now.since(at).as_secs_f64()),
+            ledger: self.params.ledger.then(|| LedgerBelief {
+                earned_ns: process.ledger.earned,
+                spent_ns: process.ledger.spent,
+                may_ns: process.ledger.may(self.once(about.pid)),
+            }),
             classes: self.class_beliefs(about, process),
             plan: PlanBelief {
                 under_way: self.moves.under_way(),
@@ -98,7 +104,7 @@ impl Adaptive {
 
     fn class_beliefs(&self, about: About, process: &Process) -> Vec<ClassBelief> {
         let census = self.chunks.census().get(&about.pid);
-        let fastest = |place: usize| process.is_fastest(place, &self.places);
+        let fastest = |place: usize| process.is_fastest(place);
         let pages = |fast: bool, class: usize| -> u64 {
             let places = (0..self.places.len()).filter(|place| fastest(*place) == fast);
             let of = |place: usize| {
@@ -133,7 +139,7 @@ impl Adaptive {
         Some(PageBelief {
             address: page.addr.0,
             bytes: page.size.bytes(),
-            fast: process.is_fastest(chunk.spread.get(index), &self.places),
+            fast: process.is_fastest(chunk.spread.get(index)),
             rate: (level > 0).then(|| rate_of(level)),
             value_ns: process.values[class_of(level)] * self.saved_at_most(process),
             move_ns: self.costs.of(page.size),

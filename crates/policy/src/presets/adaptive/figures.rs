@@ -5,6 +5,7 @@ use terrace_core::Measurement;
 use terrace_core::PageSize;
 
 use super::Adaptive;
+use super::Process;
 use super::classes::CLASSES;
 use super::lag::Lag;
 use super::latencies;
@@ -28,6 +29,14 @@ terrace_core::figures! {
         early: u64 as Count,
         /// How often the pass was made longer.
         rests: u64 as Count,
+        /// What pages saved because they were not where they first were, less what those lost that gave room, as far back as savings count ahead.
+        earned_ms: u64 as Milliseconds,
+        /// The same where more was lost.
+        lost_ms: u64 as Milliseconds,
+        /// What moves took, as far back.
+        spent_ms: u64 as Milliseconds,
+        /// Processes that owe more than they may: their pages go back to where they first were, and rest.
+        owing: u64 as Count,
         /// How often a process was much worse predicted than before, and learnt anew.
         surprises: u64 as Count,
         /// Length of a pass.
@@ -46,6 +55,10 @@ terrace_core::figures! {
 impl Adaptive {
     pub(super) fn figures(&self) -> Vec<Measurement> {
         let c = &self.counters;
+        let all = || self.processes.iter();
+        let sum =
+            |of: fn(&Process) -> f64| all().map(|(_, process)| of(process)).sum::<f64>() / 1e6;
+        let earned = sum(|process| process.ledger.earned);
         Figures {
             passes: c.passes,
             pages: c.pages,
@@ -55,6 +68,12 @@ impl Adaptive {
             swaps: c.swaps,
             early: c.early,
             rests: self.pace.rests,
+            earned_ms: whole_ns(earned),
+            lost_ms: whole_ns(-earned),
+            spent_ms: whole_ns(sum(|process| process.ledger.spent)),
+            owing: all()
+                .filter(|(pid, process)| self.owes(**pid, process))
+                .count() as u64,
             surprises: c.surprises,
             pass_ms: self.pace.pass.0 / 1_000_000,
             shortest_us: self.pace.shortest.0 / 1_000,

@@ -125,6 +125,11 @@ impl Fit {
         })
     }
 
+    /// The mean of all pages, visits a second.
+    pub(super) fn mean(&self) -> f64 {
+        self.parts.iter().map(|part| part.weight * part.rate).sum()
+    }
+
     fn mean_rate(&self, class: usize) -> Option<f64> {
         let shares = &self.shares[class];
         let rates = shares.iter().zip(&self.parts);

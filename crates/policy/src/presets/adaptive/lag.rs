@@ -53,7 +53,7 @@ pub(super) struct Lag {
 }
 
 /// A chunk's levels of L passes ago, and where its pages were.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(super) struct Then {
     levels: [Level; CHUNK_PAGES],
     spread: Spread,
@@ -113,7 +113,7 @@ impl Lag {
         }
         chunk.then = Some(Box::new(Then {
             levels: *chunk.levels,
-            spread: chunk.spread,
+            spread: chunk.spread.clone(),
         }));
     }
 

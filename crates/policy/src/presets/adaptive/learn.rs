@@ -6,6 +6,7 @@ use terrace_core::Nanos;
 use terrace_core::PageBits;
 
 use super::Adaptive;
+use super::away;
 use super::chunks::Key;
 use super::estimate::SETTLING;
 use super::estimate::Seen;
@@ -30,32 +31,31 @@ impl Adaptive {
         } else if until > process.rung.1 {
             process.rung = (since, until);
         }
-        let seen = Seen {
-            seen: true,
-            since,
-            until,
-        };
-        let unseen = Seen {
-            seen: false,
-            since: 0.0,
-            until,
-        };
-        let whole = whole(reading.huge);
-        let present = reading.present.and(&whole);
+        let [seen, unseen] = Seen::both(since, until);
+        let present = reading.present.and(&whole(reading.huge));
         let spread = self.places.told(reading.nodes, &present);
         let told = (reading.huge, process.pass);
         let (chunk, census) = self.chunks.place(key, told, (present, spread));
+        let mut at = [PageBits::NONE; PLACES];
         let places = self.places.len();
-        let at: [PageBits; PLACES] = std::array::from_fn(|place| spread.of(place, &present));
+        for (place, at) in at[..places].iter_mut().enumerate() {
+            *at = chunk.spread.of(place, &present);
+        }
         let age = process.pass.wrapping_sub(chunk.since);
         let settled = age >= SETTLING;
         let fresh = reading.fresh.and(&present);
         let base_pages = chunk.size().base_pages();
+        let away = chunk
+            .home()
+            .map(|_| away::of_chunk(chunk, &process.reads).0);
         let mut observe = |pages: PageBits, step: &Step, one: Seen| {
             if let Some(then) = &chunk.then {
                 for page in pages.pages() {
                     process.lag.count(then, page, one);
                 }
+            }
+            if let Some(away) = &away {
+                process.away.count(&pages, away, step[0], one);
             }
             for (place, at) in at[..places].iter().enumerate() {
                 let pages = pages.and(at);
@@ -65,11 +65,11 @@ impl Adaptive {
                 self.tally.step(&mut chunk.levels, &pages, step);
                 self.tally.drain(|from, pages| {
                     let to = step[usize::from(from)];
-                    let transitions = &mut process.transitions;
                     if from == 0 {
-                        transitions.count_first(pages, to, one);
+                        process.transitions.count_first(pages, to, one);
                     }
-                    transitions.count(pages, from, settled.then_some(to), one);
+                    let settled = settled.then_some(to);
+                    process.transitions.count(pages, from, settled, one);
                     let there = (reading.huge, place);
                     census.step(there, u64::from(pages) * base_pages, [from, to]);
                 });
@@ -83,7 +83,7 @@ impl Adaptive {
         if reading.since == Nanos::ZERO && !reading.last && reading.parts == 1 {
             process.first += u64::from(fresh.count()) * base_pages;
         }
-        let fastest = (0..places).filter(|place| process.is_fastest(*place, &self.places));
+        let fastest = (0..places).filter(|place| process.is_fastest(*place));
         fastest.fold(fresh, |pages, place| pages.without(&at[place]))
     }
 }

@@ -10,13 +10,14 @@
 //! * `classes` (a page's byte), `estimate` (what an observation makes of it), `clock` (a program's own time),
 //!   `transitions` (M and r), `first` (r by first waits), `rising` (as many rates as can be told apart), `accesses` (what a visit is),
 //!   `value` (V), `lag` and `later` (what holds over eight passes, and what a place is worth until it can be changed again), `worth`
-//!   (which of both), `latencies` and `costs` (as measured), `pace` (how often to look).
+//!   (which of both), `latencies` and `costs` (as measured), `away` and `ledger` (what moves brought), `pace` (how often to look).
 //! * `places` (where a page can be), `sides` (which of them are one in a plan), `plan` (between which pages change places),
 //!   `balance` (how many accesses may), `select` and `take` (who does), `room`; `moves` carries a plan out.
 //! * `chunks` holds what is known of pages, `process` what is known of a program (`programs`: they come); `learn` takes a reading
 //!   in, `phase` tells a new phase, `decide` ends a pass, `explain` says what is believed; this file ties them together.
 
 mod accesses;
+mod away;
 mod balance;
 mod census;
 mod chunks;
@@ -32,6 +33,7 @@ mod lag;
 mod latencies;
 mod later;
 mod learn;
+mod ledger;
 mod moves;
 mod pace;
 pub mod params;
@@ -158,6 +160,8 @@ pub struct Adaptive {
     pace_at: Nanos,
     /// A process did what nobody expected since it changed last.
     surprised: bool,
+    /// Ledgers are settled until then.
+    settled_at: Nanos,
     /// Where the last plan stopped to take pages.
     cursor: Key,
     /// What decided the last plan.
@@ -199,6 +203,7 @@ impl Adaptive {
             plan_again: Nanos::ZERO,
             pace_at: Nanos::ZERO,
             surprised: false,
+            settled_at: Nanos::MAX,
             cursor: (Pid(0), 0),
             planned: PlanBelief::default(),
             counters: Counters::default(),
@@ -239,6 +244,7 @@ impl Policy for Adaptive {
                 ..
             } => {
                 self.end_pass(now, (pid, parts), (busy, lost));
+                self.account(pid);
                 if self.plan_by == Nanos::MAX {
                     self.plan_by = now + Nanos(self.pace.pass.0 / 2);
                 }

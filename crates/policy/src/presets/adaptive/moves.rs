@@ -13,12 +13,14 @@ use terrace_core::NodeId;
 use terrace_core::PageBits;
 use terrace_core::PageRef;
 use terrace_core::PageSize;
+use terrace_core::Pid;
 
 use super::Adaptive;
 use super::Process;
 use super::chunks::Key;
 use super::chunks::page_of;
 use super::classes::class_of;
+use super::decide::SIZES;
 use super::places::Place;
 use super::plan::Order;
 use super::plan::Plan;
@@ -104,6 +106,9 @@ impl Adaptive {
             });
             if let Some(to) = node {
                 self.moves.plan.0[side].pop_front();
+                if !self.pays(page, (from, self.places.of(to)), side) {
+                    continue;
+                }
                 return Some(self.order(page, from, to));
             }
             if on < side {
@@ -112,6 +117,35 @@ impl Adaptive {
             return None;
         }
         None
+    }
+
+    /// What a process may owe once, ns: what it takes to move each of its pages.
+    #[expect(clippy::cast_precision_loss, reason = "numbers of pages")]
+    pub(super) fn once(&self, pid: Pid) -> f64 {
+        let sizes = self.chunks.census().get(&pid).map(|census| census.1);
+        let sizes = sizes.unwrap_or_default().into_iter().zip(SIZES);
+        let pages = sizes.map(|(pages, size)| (pages as f64 / size.base_pages() as f64, size));
+        pages.map(|(pages, size)| pages * self.costs.of(size)).sum()
+    }
+
+    /// Whether a page may move so, by what its process earned; it is charged for that. Who gives way does not pay, and who goes where it
+    /// first was may always.
+    fn pays(&mut self, page: PageRef, (from, to): (Place, Place), side: usize) -> bool {
+        let room = self.spare(side) >= i128::from(page.size.bytes());
+        let takes = self.costs.of(page.size) * if room { 1.0 } else { 2.0 };
+        let once = self.once(page.pid);
+        let returns = self.chunks.home_of(page) == Some(to);
+        let Some(process) = self.processes.get_mut(&page.pid) else {
+            return true;
+        };
+        if process.saved_ns(from, to) <= 0.0 {
+            return true;
+        }
+        let may = returns || !self.params.ledger || takes <= process.ledger.may(once);
+        if may {
+            process.ledger.spend(takes);
+        }
+        may
     }
 
     fn order(&mut self, page: PageRef, from: Place, to: NodeId) -> Action {
@@ -158,8 +192,8 @@ impl Adaptive {
         let Some((process, chunk)) = self.processes.get(&key.0).zip(self.chunks.get(key)) else {
             return;
         };
-        let fastest = (0..self.sides.len())
-            .find(|side| process.is_fastest(self.sides.places(*side)[0], &self.places));
+        let fastest =
+            (0..self.sides.len()).find(|side| process.is_fastest(self.sides.places(*side)[0]));
         let Some(side) = fastest else {
             return;
         };

@@ -42,6 +42,8 @@ pub struct Params {
     pub later: bool,
     /// Whether no more accesses change sides at once than what is loaded serves as soon.
     pub balance: bool,
+    /// Whether moves take no more than a little and what they have brought.
+    pub ledger: bool,
 }
 
 /// What each does.
@@ -70,6 +72,10 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ("own_time", "Tell a program's time by what it runs."),
     ("later", "Count that a place can be changed later."),
     ("balance", "Let loaded tiers take as long as each other."),
+    (
+        "ledger",
+        "Let moves take no more than a little and what they have brought.",
+    ),
 ];
 
 /// Where all times are so many times as long, a sample in as long is of so many fewer accesses.
@@ -96,6 +102,7 @@ impl Default for Params {
             own_time: true,
             later: true,
             balance: true,
+            ledger: true,
         }
     }
 }
@@ -136,6 +143,7 @@ impl Params {
             own_time: settings.switch("own_time", d.own_time)?,
             later: settings.switch("later", d.later)?,
             balance: settings.switch("balance", d.balance)?,
+            ledger: settings.switch("ledger", d.ledger)?,
         })
     }
 }

@@ -97,44 +97,98 @@ impl Places {
     }
 }
 
-/// The place of each page of a chunk, bit-sliced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Spread([PageBits; PLANES]);
+/// The place of each page of a chunk, bit-sliced: one plane where there are two places, all others where there are more.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Spread {
+    first: PageBits,
+    others: Option<Box<[PageBits; PLANES - 1]>>,
+}
+
+/// Sets a plane's bits of these pages, or clears them.
+fn put(bits: &mut PageBits, pages: &PageBits, one: bool) {
+    *bits = if one {
+        bits.or(pages)
+    } else {
+        bits.without(pages)
+    };
+}
+
+/// Of these pages those whose bit of a plane is set, or those whose is not.
+fn of(bits: &PageBits, pages: &PageBits, one: bool) -> PageBits {
+    if one {
+        pages.and(bits)
+    } else {
+        pages.without(bits)
+    }
+}
+
+/// Other planes where there are none.
+const NONE: [PageBits; PLANES - 1] = [PageBits::NONE; PLANES - 1];
 
 impl Spread {
+    fn others(&self) -> &[PageBits] {
+        self.others.as_ref().map_or(&[], |others| &others[..])
+    }
+
     #[inline]
     pub(super) fn get(&self, page: usize) -> Place {
-        let bit = |plane: usize| usize::from(self.0[plane].get(page)) << plane;
-        (0..PLANES).map(bit).sum()
+        let bit = |bits: &PageBits| usize::from(bits.get(page));
+        let others = self.others().iter().rev();
+        others.fold(0, |place, bits| place << 1 | bit(bits)) << 1 | bit(&self.first)
     }
 
     /// These pages are there.
+    #[inline]
     pub(super) fn put(&mut self, pages: &PageBits, place: Place) {
-        for (plane, bits) in self.0.iter_mut().enumerate() {
-            *bits = if place >> plane & 1 == 1 {
-                bits.or(pages)
-            } else {
-                bits.without(pages)
-            };
+        put(&mut self.first, pages, place & 1 == 1);
+        if place > 1 && self.others.is_none() {
+            self.others = Some(Box::new(NONE));
+        }
+        if let Some(others) = &mut self.others {
+            for (plane, bits) in others.iter_mut().enumerate() {
+                put(bits, pages, place >> (plane + 1) & 1 == 1);
+            }
         }
     }
 
+    /// These pages are where the other has them.
+    pub(super) fn copy(&mut self, pages: &PageBits, other: &Self) {
+        let copy = |bits: &mut PageBits, from: &PageBits| {
+            *bits = bits.without(pages).or(&from.and(pages));
+        };
+        copy(&mut self.first, &other.first);
+        if other.others.is_some() && self.others.is_none() {
+            self.others = Some(Box::new(NONE));
+        }
+        let from = other.others.as_deref().unwrap_or(&NONE);
+        let to = self.others.iter_mut().flat_map(|all| all.iter_mut());
+        to.zip(from).for_each(|(bits, from)| copy(bits, from));
+    }
+
     /// Of these pages, those that are there.
+    #[inline]
     pub(super) fn of(&self, place: Place, pages: &PageBits) -> PageBits {
-        let planes = self.0.iter().enumerate();
-        planes.fold(*pages, |pages, (plane, bits)| {
-            if place >> plane & 1 == 1 {
-                pages.and(bits)
-            } else {
-                pages.without(bits)
-            }
-        })
+        let there = of(&self.first, pages, place & 1 == 1);
+        let Some(others) = &self.others else {
+            return if place > 1 { PageBits::NONE } else { there };
+        };
+        others
+            .iter()
+            .enumerate()
+            .fold(there, |pages, (plane, bits)| {
+                of(bits, &pages, place >> (plane + 1) & 1 == 1)
+            })
     }
 
     /// Pages whose place is another one here than there.
     pub(super) fn differs(&self, other: &Self) -> PageBits {
-        let planes = self.0.iter().zip(&other.0);
-        planes.fold(PageBits::NONE, |all, (a, b)| all.or(&in_one(a, b)))
+        let first = in_one(&self.first, &other.first);
+        if self.others.is_none() && other.others.is_none() {
+            return first;
+        }
+        let [a, b] = [self, other].map(|one| one.others.as_deref().unwrap_or(&NONE));
+        let others = a.iter().zip(b);
+        others.fold(first, |all, (a, b)| all.or(&in_one(a, b)))
     }
 }
 
@@ -211,7 +265,7 @@ mod tests {
             let slow: Vec<usize> = (0..512).filter(|page| page * 7 % PLACES == place).collect();
             assert_eq!(pages, slow);
         }
-        let mut other = spread;
+        let mut other = spread.clone();
         other.put(&PageBits::one(9), 63 % PLACES);
         assert!(spread.differs(&other).is_empty());
         other.put(&PageBits::one(9), 5);

@@ -131,6 +131,7 @@ impl Adaptive {
         self.planned = planned;
         self.latencies.planned();
         self.draw(counts, &taking);
+        self.send_home();
         self.counters.pages = all;
         self.counters.value_possible_ns = whole_ns(sums.gain);
         self.counters.swaps += sums.swapped;
@@ -220,9 +221,7 @@ impl Adaptive {
     pub(super) fn on_fastest(&self, counts: &BTreeMap<Pid, Census>) -> u64 {
         let of = |(pid, census): (&Pid, &Census)| -> u64 {
             let process = self.processes.get(pid);
-            let fastest = |place: &Place| {
-                process.is_some_and(|process| process.is_fastest(*place, &self.places))
-            };
+            let fastest = |place: &Place| process.is_some_and(|process| process.is_fastest(*place));
             let places = (0..self.places.len()).filter(fastest);
             let sizes = |place: Place| census.0.iter().map(move |size| sum(&size[place]));
             places.flat_map(sizes).sum()

@@ -6,19 +6,25 @@ use terrace_core::NodeId;
 
 use super::accesses::Accesses;
 use super::accesses::Visits;
+use super::away::Away;
 use super::census::Census;
 use super::classes::CLASSES;
 use super::clock::Clock;
 use super::lag::Lag;
 use super::latencies;
 use super::latencies::Reads;
+use super::ledger::Ledger;
 use super::params::Params;
+use super::places::PLACES;
 use super::places::Place;
 use super::places::Places;
 use super::transitions::Matrix;
 use super::transitions::Transitions;
 use super::value;
 use super::value::Values;
+
+/// By place.
+type Fastest = [bool; PLACES];
 
 /// A process.
 #[derive(Debug)]
@@ -34,8 +40,11 @@ pub(super) struct Process {
     pub(super) values: Values,
     /// The node whose processors it runs on, if all are of one.
     pub(super) runs_on: Option<NodeId>,
-    /// What a read takes it, by place.
+    /// What a read takes it, by place, and which of them are the fastest for it.
     pub(super) reads: Reads,
+    fastest: Fastest,
+    pub(super) ledger: Ledger,
+    pub(super) away: Away,
     /// Its pass is over, and nothing was told of the next one yet.
     pub(super) over: bool,
     /// Its passes so far.
@@ -62,7 +71,7 @@ pub(super) struct Process {
 
 impl Process {
     /// One that was met, at passes of that length.
-    pub(super) fn new(params: &Params, pass: Nanos, runs_on: Option<NodeId>, reads: Reads) -> Self {
+    pub(super) fn new(params: &Params, pass: Nanos) -> Self {
         let pass = pass.as_secs_f64();
         let mut process = Self {
             transitions: Transitions::new(),
@@ -72,8 +81,11 @@ impl Process {
             m: Matrix::new(),
             rates: [0.0; CLASSES],
             values: [0.0; CLASSES],
-            runs_on,
-            reads,
+            runs_on: None,
+            reads: Reads::default(),
+            fastest: Fastest::default(),
+            ledger: Ledger::default(),
+            away: Away::new(),
             over: false,
             pass: 0,
             pass_s: pass,
@@ -109,10 +121,16 @@ impl Process {
         self.reads[from] - self.reads[to]
     }
 
+    /// It runs on the processors of that node, or of several, from which reads take that long.
+    pub(super) fn sees(&mut self, runs_on: Option<NodeId>, reads: Reads, places: &Places) {
+        let (least, _) = latencies::ends(&reads, places);
+        self.fastest = reads.map(|read| latencies::alike(read, least));
+        (self.runs_on, self.reads) = (runs_on, reads);
+    }
+
     /// Whether no place is faster for it.
-    pub(super) fn is_fastest(&self, place: Place, places: &Places) -> bool {
-        let (least, _) = latencies::ends(&self.reads, places);
-        latencies::alike(self.reads[place], least)
+    pub(super) const fn is_fastest(&self, place: Place) -> bool {
+        self.fastest[place]
     }
 
     /// Visits of these pages in the pass that is over.

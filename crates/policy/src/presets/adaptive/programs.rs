@@ -20,7 +20,8 @@ impl Adaptive {
         }
         let runs_on = self.runs_on.get(&pid).copied();
         let reads = self.latencies.reads_ns(&self.places, runs_on);
-        let process = Process::new(&self.params, self.pace.pass, runs_on, reads);
+        let mut process = Process::new(&self.params, self.pace.pass);
+        process.sees(runs_on, reads, &self.places);
         self.processes.insert(pid, process);
         self.sides_change();
     }
@@ -43,7 +44,7 @@ impl Adaptive {
         };
         let reads = self.latencies.reads_ns(&self.places, cpu_node);
         if let Some(process) = self.processes.get_mut(&pid) {
-            (process.runs_on, process.reads) = (cpu_node, reads);
+            process.sees(cpu_node, reads, &self.places);
             self.sides_change();
         }
     }

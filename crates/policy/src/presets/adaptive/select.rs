@@ -72,7 +72,7 @@ pub(super) struct Bounds {
     clippy::cast_sign_loss,
     reason = "a number of pages, or more than there are"
 )]
-fn bringing(pages: u64, each: f64, most: f64) -> u64 {
+pub(super) fn bringing(pages: u64, each: f64, most: f64) -> u64 {
     if each * pages as f64 <= most {
         pages
     } else {

@@ -23,6 +23,7 @@ use super::first::Fit;
 use super::lag::LAG;
 use super::later;
 use super::later::Terms;
+use super::ledger;
 use super::select::Group;
 use super::sides::Pair;
 use super::transitions::Matrix;
@@ -98,6 +99,15 @@ impl Adaptive {
             for (groups, of) in groups.chunks_mut(GROUPS).zip(&worth.0) {
                 if let Some(of) = of {
                     self.places(groups, of, (side, pair), price);
+                }
+            }
+        }
+        if self.params.ledger {
+            let all = sides[0].chunks_mut(GROUPS).zip(&worth.0);
+            for ((groups, of), pid) in all.zip(self.chunks.census().keys()) {
+                if let Some(of) = of {
+                    let may = of.process.ledger.may(self.once(*pid));
+                    ledger::afford(groups, may, room);
                 }
             }
         }

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Moves take no more than they may, and what brings nothing is undone.
+
+use proptest::prelude::*;
+use terrace_core::Nanos;
+use terrace_policy::presets::adaptive::Adaptive;
+use terrace_policy::presets::adaptive::Params;
+
+use crate::machine::Dice;
+use crate::machine::Machine;
+use crate::nodes::tiers;
+
+const PAGES: usize = 2048;
+const FAST_PAGES: usize = 512;
+const FAST: u64 = FAST_PAGES as u64;
+
+/// A machine whose fast memory is full of the first pages, where what was counted is never forgotten.
+fn machine(ledger: bool) -> Machine {
+    let params = Params {
+        reserve: Some(0),
+        horizon: Nanos::from_secs(1 << 30),
+        ledger,
+        ..Params::default()
+    };
+    let at = (0..PAGES)
+        .map(|page| u16::from(page as u64 >= FAST))
+        .collect();
+    Machine::on(Adaptive::new(params, tiers(FAST)), at, vec![FAST, 1 << 22])
+}
+
+/// So many pages from one on are visited so often, the others hardly ever.
+fn hot(from: usize, pages: usize, rate: f64) -> impl Fn(usize, &mut Dice, f64) -> f64 {
+    move |page, dice, _| {
+        let is_hot = (page + PAGES - from) % PAGES < pages;
+        dice.exponential() / if is_hot { rate } else { 0.01 }
+    }
+}
+
+/// What a program does in a pass: which pages are hot and how much, in decades.
+type Does = (usize, usize, i32);
+
+/// What moves took beyond what they may have, ns, when it was most.
+fn over(does: &[Does], price: Nanos, with: bool) -> f64 {
+    let mut machine = machine(with);
+    machine.price = price;
+    let mut most = f64::NEG_INFINITY;
+    let mut before = 0;
+    for (from, pages, rate) in does {
+        machine.pass(hot(*from, *pages, 10_f64.powi(*rate)));
+        // What was earned later does not pay for what was spent before.
+        let spent = std::mem::replace(&mut before, machine.spent);
+        let once = (PAGES as u64 * price.0.max(10_000)) as f64;
+        let ran = machine.seconds() as f64 * 1e9;
+        let earned = machine.explain(None).map_or(0.0, |belief| {
+            belief.ledger.map_or(0.0, |ledger| ledger.earned_ns)
+        });
+        most = most.max(spent as f64 - once - 0.01 * ran - earned);
+    }
+    most
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// However a program's pages change, moves that lead away from where pages were take no more than each page once, a hundredth of
+    /// the time and what they brought.
+    #[test]
+    fn whatever_a_program_does_moves_take_no_more_than_they_may(
+        does in prop::collection::vec((0..PAGES, 1..FAST_PAGES, 0..4_i32), 10..40),
+        price in 100_000..5_000_000_u64,
+    ) {
+        let over = over(&does, Nanos(price), true);
+        prop_assert!(over <= 0.0, "{over} ns more");
+    }
+}
+
+/// A program that does anything, for which moves are dear.
+fn anything() -> (Vec<Does>, Nanos) {
+    let mut dice = Dice(32);
+    let mut below = |most: usize| usize::try_from(dice.next()).expect("64 bits") % most;
+    let pass = |_| {
+        let (from, pages) = (below(PAGES), below(FAST_PAGES) + 1);
+        (from, pages, i32::try_from(below(4)).expect("few"))
+    };
+    ((0..60).map(pass).collect(), Nanos::from_millis(1))
+}
+
+#[test]
+fn without_it_moves_take_more_than_they_may() {
+    let (does, price) = anything();
+    let [with, without] = [true, false].map(|with| over(&does, price, with));
+    assert!(
+        with < 0.0 && without > 5e8,
+        "{with} ns more, {without} without"
+    );
+}

@@ -3,6 +3,8 @@
 
 use serde::Deserialize;
 use serde::Serialize;
+use terrace_core::Pid;
+use terrace_policy::Share;
 
 use crate::status::Status;
 use crate::why::Why;
@@ -31,8 +33,27 @@ pub struct Join {
     pub member: u32,
     /// 0 is no priority.
     pub priority: u32,
+    /// Bytes that others of the group do not push out of the fast tier, as far as it uses them.
+    #[serde(default)]
+    pub floor_bytes: u64,
+    /// Bytes that may be in the fast tier.
+    #[serde(default)]
+    pub ceiling_bytes: Option<u64>,
     /// The program, once it runs.
     pub program: Option<u32>,
+}
+
+impl Join {
+    /// What the member's processes have beside the others, together.
+    #[must_use]
+    pub const fn share(&self) -> Share {
+        Share {
+            whose: Some(Pid(self.member)),
+            priority: self.priority,
+            floor_bytes: self.floor_bytes,
+            ceiling_bytes: self.ceiling_bytes,
+        }
+    }
 }
 
 /// What a supervisor answers.
@@ -106,7 +127,7 @@ mod tests {
             which in 0_u8..5,
             (member, priority) in any::<(u32, u32)>(),
             program in any::<Option<u32>>(),
-            page in any::<Option<u64>>(),
+            (page, floor_bytes, ceiling_bytes) in any::<(Option<u64>, u64, Option<u64>)>(),
             wrong in prop::collection::vec((any::<prop::sample::Index>(), "[ -~]"), 0..3),
             deep in 0_usize..200,
         ) {
@@ -114,7 +135,7 @@ mod tests {
                 0 => Request::Status,
                 1 => Request::Pause,
                 2 => Request::Resume,
-                3 => Request::Join(Join { member, priority, program }),
+                3 => Request::Join(Join { member, priority, floor_bytes, ceiling_bytes, program }),
                 _ => Request::Why(WhyQuestion { pid: member, page }),
             };
             let mut line = request.line().trim_end().to_owned();

@@ -109,6 +109,18 @@ fn known(out: &mut String, belief: &Belief) -> std::fmt::Result {
         time(belief.pass_s * 1e9),
         minutes(belief.horizon_s)
     )?;
+    if let Some(share) = &belief.share {
+        let iec = |bytes: u64| ByteSize(bytes).display().iec().to_string();
+        let most = share
+            .ceiling_bytes
+            .map_or_else(|| "all of it".to_owned(), iec);
+        writeln!(
+            out,
+            "  others leave it {} of fast memory, {most} may be there; what it saves counts {} times",
+            iec(share.floor_bytes),
+            u64::from(share.priority) + 1
+        )?;
+    }
     if let Some(ledger) = &belief.ledger {
         let (earned, spent) = (time(ledger.earned_ns), time(ledger.spent_ns));
         let state = if ledger.may_ns < 0.0 {
@@ -228,6 +240,7 @@ fn page_words(page: &PageBelief, plan: &PlanBelief) -> String {
 #[cfg(test)]
 mod tests {
     use terrace_policy::belief::LedgerBelief;
+    use terrace_policy::belief::ShareBelief;
 
     use super::*;
 
@@ -247,6 +260,7 @@ mod tests {
             passes: 9,
             horizon_s: 600.0,
             surprised_s: None,
+            share: None,
             ledger: Some(LedgerBelief {
                 earned_ns: 7.2e9,
                 spent_ns: 1.1e9,
@@ -326,6 +340,16 @@ mod tests {
             (
                 |b| b.ledger.as_mut().expect("there").may_ns = -4e8,
                 "owes 400ms more than it may: its pages go back",
+            ),
+            (
+                |b| {
+                    b.share = Some(ShareBelief {
+                        priority: 2,
+                        floor_bytes: 1 << 20,
+                        ceiling_bytes: Some(1 << 30),
+                    });
+                },
+                "leave it 1.0 MiB of fast memory, 1.0 GiB may be there; what it saves counts 3 times",
             ),
             (|b| b.surprised_s = Some(12.0), "nobody expected 12s ago"),
         ] {

@@ -162,9 +162,16 @@ pub(crate) struct RunArgs {
     /// one's options count.
     #[arg(long, value_name = "NAME")]
     pub(crate) group: Option<String>,
-    /// Above 0: all of the program's memory shall be fast, the group's others share the rest.
+    /// Put the program before the group's others: adaptive counts what it saves N times more, hemem keeps all
+    /// of its memory fast where N is above 0.
     #[arg(long, value_name = "N", default_value_t = 0, requires = "group")]
     pub(crate) priority: u32,
+    /// So much of the program's memory the group's others do not push out of the fast tier, as far as it uses it (adaptive).
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, requires = "group")]
+    pub(crate) floor: Option<u64>,
+    /// At most so much of the program's memory in the fast tier, beside the group's others (adaptive).
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, requires = "group")]
+    pub(crate) ceiling: Option<u64>,
     /// Be the group's supervisor.
     #[arg(long, hide = true, requires = "group")]
     pub(crate) host: bool,

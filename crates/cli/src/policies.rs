@@ -22,6 +22,7 @@ struct Row {
     uses: Capabilities,
     simulated_only: bool,
     priorities: bool,
+    limits: bool,
     parameters: Vec<Listed>,
 }
 
@@ -71,6 +72,7 @@ fn row(preset: &Preset) -> Row {
         uses: preset.uses,
         simulated_only: !preset.in_user_space(),
         priorities: preset.priorities,
+        limits: preset.limits,
         parameters: preset.parameters(),
     }
 }

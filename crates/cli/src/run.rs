@@ -5,6 +5,7 @@ use std::path::Path;
 use std::path::PathBuf;
 
 use anyhow::Context;
+use bytesize::ByteSize;
 use terrace_api::Status;
 use terrace_core::Pid;
 use terrace_core::parse_bytes;
@@ -13,6 +14,7 @@ use terrace_policy::Mover;
 use terrace_policy::PolicyError;
 use terrace_policy::Preset;
 use terrace_policy::Settings;
+use terrace_policy::Share;
 use terrace_supervisor::group;
 use terrace_supervisor::group::Membership;
 use terrace_supervisor::host::Host;
@@ -61,6 +63,12 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<u8> {
         ("--stores", args.stores != "auto"),
     ];
     let stats = Stats::of(&args.policy);
+    let share = Share {
+        whose: None,
+        priority: args.priority,
+        floor_bytes: args.floor.unwrap_or_default(),
+        ceiling_bytes: args.ceiling,
+    };
     let options = Options {
         mover: args.mover,
         agent_option: asked
@@ -83,7 +91,7 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<u8> {
             },
             &Stats::None,
         ),
-        Some(name) => manage_in_group(&options, &name, args.priority, &stats),
+        Some(name) => manage_in_group(&options, &name, share, &stats),
     }
 }
 
@@ -91,13 +99,14 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<u8> {
 fn manage_in_group(
     options: &Options,
     name: &str,
-    priority: u32,
+    share: Share,
     stats: &Stats,
 ) -> anyhow::Result<u8> {
     if !group::is_name(name) {
         let line = format!("--group '{name}': use letters, digits, - and _, at most 64");
         return Err(Usage(line).into());
     }
+    check_share(&options.policy, &share)?;
     let host = check(options, stats)?;
     let Target::Program(argv) = &options.target else {
         return Err(Usage("--group needs a program".to_owned()).into());
@@ -105,7 +114,7 @@ fn manage_in_group(
     let mut starter = std::process::Command::new(std::env::current_exe()?);
     let mut given = std::env::args_os().skip(1);
     starter.args(given.next()).arg("--host").args(given);
-    let supervisor = group::join(name, priority, &mut starter)?;
+    let supervisor = group::join(name, share, &mut starter)?;
     if supervisor.policy != options.policy {
         let line = format!(
             "--policy {}: group '{name}' has policy {}",
@@ -114,7 +123,7 @@ fn manage_in_group(
         return Err(Usage(line).into());
     }
     let membership = Membership {
-        priority,
+        share,
         agent: host.fit.agent(),
         follow: options.follow,
     };
@@ -123,6 +132,25 @@ fn manage_in_group(
         tell(stats, &status)?;
     }
     Ok(end.follow())
+}
+
+/// That the policy keeps to floor and ceiling, and that they can be kept.
+fn check_share(policy: &str, share: &Share) -> Result<(), Usage> {
+    let keeps = Preset::of(policy).is_some_and(|preset| preset.limits);
+    if share.is_limited() && !keeps {
+        return Err(Usage(format!(
+            "--floor, --ceiling: policy {policy} keeps to neither; of the presets these do: {}",
+            Preset::names_of(|preset| preset.limits)
+        )));
+    }
+    if !share.can_be() {
+        return Err(Usage(format!(
+            "--ceiling {}: less than --floor {}",
+            ByteSize(share.ceiling_bytes.unwrap_or_default()),
+            ByteSize(share.floor_bytes)
+        )));
+    }
+    Ok(())
 }
 
 pub(crate) fn attach(args: &AttachArgs) -> anyhow::Result<u8> {

@@ -12,6 +12,7 @@ use terrace_core::PageSize;
 use terrace_experiment::RunInfo;
 use terrace_machine_spec::Machine;
 use terrace_policy::Mover;
+use terrace_policy::Share;
 use terrace_policy::TrackerKind;
 use terrace_sim::Costs;
 use terrace_sim::EngineKind;
@@ -34,7 +35,7 @@ pub(crate) fn sim(args: &SimArgs) -> anyhow::Result<u8> {
             system: ORACLE.name.to_owned(),
             costs: costs(args, ORACLE.name, Mover::Auto)?,
             params: toml::Table::new(),
-            priorities: BTreeMap::new(),
+            shares: BTreeMap::new(),
             trackers: vec![TrackerKind::Auto],
             mover: Mover::Auto,
             ..setup.clone()
@@ -101,7 +102,7 @@ pub(crate) fn setup(args: &SimArgs) -> anyhow::Result<Setup> {
         costs,
         system: args.policy.clone(),
         params,
-        priorities: priorities(&args.priority).map_err(usage)?,
+        shares: shares(args).map_err(usage)?,
         trackers: args.tracker.clone(),
         mover: args.mover,
         seconds: args.common.seconds,
@@ -119,18 +120,39 @@ pub(crate) fn setup(args: &SimArgs) -> anyhow::Result<Setup> {
     })
 }
 
-/// Programs' priorities; whether there are such programs shows when they are simulated.
-fn priorities(given: &[String]) -> Result<BTreeMap<String, u32>, String> {
+/// What programs have beside others; whether there are such programs shows when they are simulated.
+fn shares(args: &SimArgs) -> Result<BTreeMap<String, Share>, String> {
+    let mut shares: BTreeMap<String, Share> = BTreeMap::new();
+    let size = |text: &str| terrace_core::parse_bytes(text).ok();
+    for (name, priority) in of_programs(&args.priority, "priority", "gups=1", |text| {
+        text.parse().ok()
+    })? {
+        shares.entry(name).or_default().priority = priority;
+    }
+    for (name, bytes) in of_programs(&args.floor, "floor", "gups=64MiB", size)? {
+        shares.entry(name).or_default().floor_bytes = bytes;
+    }
+    for (name, bytes) in of_programs(&args.ceiling, "ceiling", "gups=64MiB", size)? {
+        shares.entry(name).or_default().ceiling_bytes = Some(bytes);
+    }
+    Ok(shares)
+}
+
+/// `PROGRAM=VALUE`, each.
+fn of_programs<T>(
+    given: &[String],
+    what: &str,
+    example: &str,
+    value: impl Fn(&str) -> Option<T>,
+) -> Result<Vec<(String, T)>, String> {
     let one = |text: &String| {
         let (name, number) = text.rsplit_once('=')?;
-        Some((name.trim().to_owned(), number.trim().parse().ok()?))
+        Some((name.trim().to_owned(), value(number.trim())?))
     };
+    let wrong = |text: &String| format!("'{text}' is no {what}; write PROGRAM=N, e.g. {example}");
     given
         .iter()
-        .map(|text| {
-            let wrong = || format!("'{text}' is no priority; write PROGRAM=N, e.g. gups=1");
-            one(text).ok_or_else(wrong)
-        })
+        .map(|text| one(text).ok_or_else(|| wrong(text)))
         .collect()
 }
 
@@ -306,14 +328,28 @@ fn by_node(setup: &Setup, outcome: &Outcome) -> Table {
 fn by_program(setup: &Setup, outcome: &Outcome) -> Table {
     let mut table = Table::new();
     table.load_preset(NOTHING);
-    table.set_header(["program", "priority", "visits/s", "fast accesses"]);
+    let header = [
+        "program",
+        "priority",
+        "floor",
+        "ceiling",
+        "visits/s",
+        "fast accesses",
+        "fast at the end",
+    ];
+    table.set_header(header);
     for program in &outcome.programs {
-        let priority = setup.priorities.get(&program.name).copied().unwrap_or(0);
+        let share = setup.shares.get(&program.name).copied().unwrap_or_default();
+        let bytes = |bytes: u64| ByteSize(bytes).to_string();
+        let floor = Some(share.floor_bytes).filter(|floor| *floor > 0);
         table.add_row([
             program.name.clone(),
-            priority.to_string(),
+            share.priority.to_string(),
+            floor.map_or_else(String::new, bytes),
+            share.ceiling_bytes.map_or_else(String::new, bytes),
             grouped(program.ops_per_s),
             format!("{:.2} %", program.fast_access_ratio * 100.0),
+            format!("{} of {}", bytes(program.fast_bytes), bytes(program.bytes)),
         ]);
     }
     table

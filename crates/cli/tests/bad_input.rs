@@ -347,7 +347,14 @@ fn a_simulation_that_cannot_be() {
     assert!(sim(&["--priority", "gups=-1"]).contains("PROGRAM=N"));
     let hemem = ["--policy", "hemem", "--priority", "gusp=1"];
     assert!(sim(&hemem).contains("no program 'gusp'; there are: gups"));
-    assert!(sim(&["--priority", "gups=1"]).contains("knows no priorities"));
+    let nomad = ["--policy", "nomad", "--priority", "gups=1"];
+    assert!(sim(&nomad).contains("knows no priorities"));
+    assert!(sim(&["--floor", "gups"]).contains("PROGRAM=N"));
+    assert!(sim(&["--ceiling", "gups=much"]).contains("'gups=much' is no ceiling"));
+    let nomad = ["--policy", "nomad", "--floor", "gups=1MiB"];
+    assert!(sim(&nomad).contains("do: adaptive"));
+    let above = ["--floor", "gups=2MiB", "--ceiling", "gups=1MiB"];
+    assert!(sim(&above).contains("floor is above its ceiling"));
     assert!(sim(&["--seconds", "nan"]).contains("NaN"));
     assert!(sim(&["--costs", "/nonexistent"]).contains("/nonexistent"));
     assert!(sim(&["--costs", "hardwear"]).contains("papers, hardware, lab"));

@@ -86,24 +86,39 @@ fn members_share_a_supervisor_and_end_on_their_own() {
 #[test]
 fn a_group_has_one_policy_and_a_plain_name() {
     let dir = tempfile::tempdir().expect("a directory");
-    let run = |group: &str| {
-        Command::new(assert_cmd::cargo::cargo_bin("terrace"))
+    let run = |options: &[&str]| {
+        let output = Command::new(assert_cmd::cargo::cargo_bin("terrace"))
             .env("TERRACE_RUN_DIR", dir.path())
-            .args([
-                "run",
-                "--policy",
-                "none",
-                "--group",
-                group,
-                "--",
-                "no-such-program",
-            ])
+            .arg("run")
+            .args(options)
+            .args(["--", "no-such-program"])
             .stdin(Stdio::null())
             .output()
-            .expect("runs")
+            .expect("runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), said)
     };
-    let bad = run("a/b");
-    assert_eq!(bad.status.code(), Some(125));
-    assert!(String::from_utf8_lossy(&bad.stderr).contains("--group 'a/b'"));
-    assert_eq!(run("g").status.code(), Some(127));
+    for (options, words) in [
+        (&["--group", "a/b"][..], "--group 'a/b'"),
+        (
+            &["--group", "g", "--floor", "1MiB"],
+            "keeps to neither; of the presets these do: adaptive",
+        ),
+        (&["--floor", "1MiB"], "--group <NAME>"),
+        (&["--ceiling", "much", "--group", "g"], "'much'"),
+    ] {
+        let (code, said) = run(&[&["--policy", "none"], options].concat());
+        assert!(
+            code == Some(125) && said.contains(words),
+            "{code:?}: {said}"
+        );
+    }
+    let above = ["--group", "g", "--floor", "2MiB", "--ceiling", "1MiB"];
+    let (code, said) = run(&above);
+    assert!(
+        code == Some(125) && said.contains("less than --floor 2.0 MiB"),
+        "{code:?}: {said}"
+    );
+    let (code, _) = run(&["--policy", "none", "--group", "g"]);
+    assert_eq!(code, Some(127));
 }

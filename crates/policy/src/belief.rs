@@ -31,6 +31,9 @@ pub struct Belief {
     /// What its moves have brought and taken; absent where nobody counted.
     #[serde(default)]
     pub ledger: Option<LedgerBelief>,
+    /// What it has beside other programs; absent where nothing was asked for.
+    #[serde(default)]
+    pub share: Option<ShareBelief>,
     /// Pages of about the same rate, the hottest first.
     pub classes: Vec<ClassBelief>,
     /// The last plan, for all processes together.
@@ -42,6 +45,17 @@ pub struct Belief {
 /// What nothing was measured of.
 const fn one() -> f64 {
     1.0
+}
+
+/// What a program has beside others, all of its processes together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShareBelief {
+    /// So many times more counts what it saves.
+    pub priority: u32,
+    /// What others do not push out of the fast tier, bytes.
+    pub floor_bytes: u64,
+    /// What may be in the fast tier, bytes; absent where that is all.
+    pub ceiling_bytes: Option<u64>,
 }
 
 /// What moves have brought a process and taken, as far back as savings count ahead.

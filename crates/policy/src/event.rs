@@ -97,13 +97,13 @@ pub enum Event {
         /// The process.
         pid: Pid,
     },
-    /// A process is to be put before others, or no longer (HeMem 5.2.2). Processes of which nothing is
-    /// told have none.
-    Priority {
+    /// What a process has beside others. Who was not told of has what [`Share::default`] says; so has who is gone
+    /// ([`Self::Gone`]) until it is told of again.
+    Share {
         /// The process.
         pid: Pid,
-        /// 0 is no priority.
-        priority: u32,
+        /// What it has.
+        share: Share,
     },
     /// Where a process may run, as far as that is told and when it changes. Who was not told of may run on any
     /// processor; so may who is gone ([`Self::Gone`]) until it is told of again.
@@ -170,6 +170,35 @@ pub enum Event {
         /// Its state now.
         memory: NodeMemory,
     },
+}
+
+/// What a process has beside the others that are managed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Share {
+    /// Processes with the same one have floor and ceiling together; by itself where absent.
+    pub whose: Option<Pid>,
+    /// 0 is no priority. With HeMem's preset all memory of who has one is to be fast (5.2.2); the default counts what it saves
+    /// so many times more.
+    pub priority: u32,
+    /// Bytes of its memory that others do not push out of the fast tier, as far as it uses them.
+    pub floor_bytes: u64,
+    /// Bytes of its memory that may be in the fast tier; without end where absent.
+    pub ceiling_bytes: Option<u64>,
+}
+
+impl Share {
+    /// Whether the floor is not above the ceiling.
+    #[must_use]
+    pub fn can_be(&self) -> bool {
+        self.ceiling_bytes
+            .is_none_or(|ceiling| self.floor_bytes <= ceiling)
+    }
+
+    /// Whether there is a floor or a ceiling.
+    #[must_use]
+    pub const fn is_limited(&self) -> bool {
+        self.floor_bytes > 0 || self.ceiling_bytes.is_some()
+    }
 }
 
 /// Why a machine does not do what it is asked for.

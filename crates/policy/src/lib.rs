@@ -51,6 +51,7 @@ pub use event::Migration;
 pub use event::Reason;
 pub use event::Refusal;
 pub use event::ScanScope;
+pub use event::Share;
 pub use event::Verdict;
 pub use first_placement::FirstPlacement;
 pub use fit::Fit;

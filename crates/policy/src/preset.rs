@@ -79,6 +79,8 @@ pub struct Preset {
     pub uses: Capabilities,
     /// Whether it puts programs with a priority before others.
     pub priorities: bool,
+    /// Whether it keeps to floors and ceilings of what programs have of the fast tier.
+    pub limits: bool,
     /// Its line in charts.
     pub colour: Colour,
     /// What each parameter does, in a sentence, in the order in which `build` asks for them.

@@ -28,6 +28,7 @@ use terrace_policy::Event;
 use terrace_policy::Mechanism;
 use terrace_policy::Migration;
 use terrace_policy::Policy;
+use terrace_policy::Share;
 use terrace_policy::Verdict;
 use terrace_policy::presets::adaptive::Adaptive;
 use terrace_policy::presets::adaptive::Params;
@@ -47,6 +48,10 @@ enum Step {
     },
     Runs {
         node: Option<u16>,
+    },
+    Share {
+        floor: u8,
+        ceiling: Option<u8>,
     },
     End {
         which: u8,
@@ -69,6 +74,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Over),
         2 => any::<[u8; 4]>().prop_map(|free| Step::Memory { free }),
         1 => prop::option::of(0..3_u16).prop_map(|node| Step::Runs { node }),
+        1 => any::<(u8, Option<u8>)>().prop_map(|(floor, ceiling)| Step::Share { floor, ceiling }),
         6 => any::<(u8, u8)>().prop_map(|(which, luck)| Step::End { which, luck }),
         1 => (0..3_u8, 0..600_u16).prop_map(|(chunk, pages)| Step::Unmap { chunk, pages }),
         1 => Just(Step::Gone),
@@ -267,6 +273,16 @@ impl Watch {
                 let (pid, cpu_node) = (PID, node.map(NodeId));
                 self.policy
                     .observe(self.now, &Event::Runs { pid, cpu_node });
+            }
+            Step::Share { floor, ceiling } => {
+                let bytes = |some: u8| u64::from(some) * 16 * PAGE;
+                let share = Share {
+                    floor_bytes: bytes(floor),
+                    ceiling_bytes: ceiling.map(bytes),
+                    ..Share::default()
+                };
+                let event = Event::Share { pid: PID, share };
+                self.policy.observe(self.now, &event);
             }
             Step::End { which, luck } => self.end(which, luck),
             Step::Unmap { chunk, pages } => {

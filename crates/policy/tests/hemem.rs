@@ -31,6 +31,7 @@ use terrace_policy::Mechanism;
 use terrace_policy::Migration;
 use terrace_policy::Policy;
 use terrace_policy::Reason;
+use terrace_policy::Share;
 use terrace_policy::presets::hemem::Hemem;
 use terrace_policy::presets::hemem::Params;
 
@@ -174,7 +175,7 @@ proptest! {
                 6 => Event::Mapped { pid, range },
                 7 => Event::Unmapped { pid, range },
                 8 if a < 16 => Event::Gone { pid },
-                8 => Event::Priority { pid, priority: u32::from(a & 1) },
+                8 => Event::Share { pid, share: Share { priority: u32::from(a & 1), ..Share::default() } },
                 9 => Event::Memory { node, memory: Machine::some_memory(u64::from(a) * PAGE) },
                 10 if !flying.is_empty() => {
                     let (page, migration) = flying.swap_remove(usize::from(a) % flying.len());

@@ -35,6 +35,7 @@ use terrace_api::Request;
 use terrace_api::Status;
 use terrace_core::Nanos;
 use terrace_core::Pid;
+use terrace_policy::Share;
 use terrace_sys::process::Stat;
 use terrace_sys::process::lineage;
 
@@ -59,8 +60,8 @@ const LOOK_AGAIN: Timespec = Timespec {
 #[derive(Debug)]
 pub struct Members {
     link: PathBuf,
-    /// Priority by member process.
-    hosts: BTreeMap<Pid, u32>,
+    /// What each member has beside the others.
+    hosts: BTreeMap<Pid, Share>,
     next_look: Nanos,
     empty_since: Nanos,
     anybody: bool,
@@ -88,12 +89,12 @@ impl Members {
     /// A member says who it is.
     pub fn joined(&mut self, join: Join) {
         self.anybody = true;
-        self.hosts.insert(Pid(join.member), join.priority);
+        self.hosts.insert(Pid(join.member), join.share());
     }
 
-    /// The priority of a process that descends from a member.
+    /// What a process has that descends from a member, together with all that do.
     #[must_use]
-    pub fn priority(&self, pid: Pid) -> Option<u32> {
+    pub fn share(&self, pid: Pid) -> Option<Share> {
         lineage(pid).find_map(|pid| self.hosts.get(&pid).copied())
     }
 
@@ -140,18 +141,14 @@ pub fn is_name(name: &str) -> bool {
 /// # Errors
 ///
 /// Where the supervisor does not come up.
-pub fn join(name: &str, priority: u32, host: &mut Command) -> anyhow::Result<Status> {
+pub fn join(name: &str, share: Share, host: &mut Command) -> anyhow::Result<Status> {
     let dir = control::run_dir();
     control::own_directory(&dir)?;
     let lock = File::create(dir.join(format!("group-{name}.lock")))
         .with_context(|| format!("Cannot write to {}", dir.display()))?;
     // One member at a time, so that one supervisor is started.
     rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
-    let me = Request::Join(Join {
-        member: std::process::id(),
-        priority,
-        program: None,
-    });
+    let me = Request::Join(me(share, None));
     if let Some(status) = ask(&dir, name, me)? {
         return Ok(status);
     }
@@ -182,6 +179,17 @@ pub fn join(name: &str, priority: u32, host: &mut Command) -> anyhow::Result<Sta
     }
 }
 
+/// This process as a member, whose program is that.
+fn me(share: Share, program: Option<u32>) -> Join {
+    Join {
+        member: std::process::id(),
+        priority: share.priority,
+        floor_bytes: share.floor_bytes,
+        ceiling_bytes: share.ceiling_bytes,
+        program,
+    }
+}
+
 fn ask(dir: &Path, name: &str, request: Request) -> anyhow::Result<Option<Status>> {
     let path = link(dir, name);
     if !path.exists() {
@@ -193,8 +201,8 @@ fn ask(dir: &Path, name: &str, request: Request) -> anyhow::Result<Option<Status
 /// How a program is a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Membership {
-    /// Above 0: all of its memory shall be fast.
-    pub priority: u32,
+    /// What it has beside the others.
+    pub share: Share,
     /// It gets the agent.
     pub agent: bool,
     /// What descends from it is managed, too.
@@ -214,7 +222,7 @@ pub fn run_member(
     argv: &[OsString],
 ) -> anyhow::Result<(End, Option<Status>)> {
     let Membership {
-        priority,
+        share,
         agent,
         follow,
     } = join;
@@ -224,11 +232,7 @@ pub fn run_member(
     let socket = AgentSocket::path_of(&dir, supervisor.supervisor_pid);
     let preload = agent.then_some((library.as_path(), socket.as_path()));
     let mut family = Family::start(argv, preload, follow)?;
-    let me = Request::Join(Join {
-        member: std::process::id(),
-        priority,
-        program: Some(family.pid().0),
-    });
+    let me = Request::Join(me(share, Some(family.pid().0)));
     // Without its supervisor the program runs on as it is.
     if let Err(error) = ask(&dir, name, me) {
         tracing::warn!("Group '{name}': {error:#}");
@@ -272,23 +276,24 @@ mod tests {
         let mut members = Members::open(&dir, "g", second).expect("a link");
         assert!(!members.is_over(second + second), "nobody was there yet");
         let me = std::process::id();
-        members.joined(Join {
-            member: me,
+        let share = Share {
+            whose: Some(Pid(me)),
             priority: 3,
-            program: None,
-        });
-        assert_eq!(members.priority(Pid(me)), Some(3));
-        assert_eq!(members.priority(Pid(1)), None);
+            floor_bytes: 1 << 30,
+            ceiling_bytes: None,
+        };
+        members.joined(super::me(share, None));
+        assert_eq!(members.share(Pid(me)), Some(share));
+        assert_eq!(members.share(Pid(1)), None);
         let mut child = Command::new("true").spawn().expect("a child");
-        assert_eq!(members.priority(Pid(child.id())), Some(3));
+        assert_eq!(members.share(Pid(child.id())), Some(share));
         child.wait().expect("it ends");
         let mut now = second + second + second;
         assert!(!members.is_over(now));
         members.hosts.clear();
         members.joined(Join {
             member: child.id(),
-            priority: 0,
-            program: None,
+            ..super::me(Share::default(), None)
         });
         let _ = members.is_over(now + LOOK);
         now = now + second;

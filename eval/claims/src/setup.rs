@@ -73,7 +73,9 @@ impl RunSpec {
         let mut setup = Setup::new(machine, self.workload()?);
         setup.system.clone_from(&self.system);
         setup.params = self.params.clone();
-        setup.priorities.clone_from(&self.priorities);
+        for (program, priority) in &self.priorities {
+            setup.shares.entry(program.clone()).or_default().priority = *priority;
+        }
         setup.trackers.clone_from(&self.trackers);
         setup.mover = self.mover;
         setup.seconds = self.seconds;

@@ -267,8 +267,8 @@ impl<'a> Run<'a> {
             let pid = crate::space::pid(index);
             let cpu_node = self.world.cpu_node(index);
             self.engine.observe(now, &Event::Runs { pid, cpu_node });
-            if let Some(&priority) = self.setup.priorities.get(&program.name) {
-                self.engine.observe(now, &Event::Priority { pid, priority });
+            if let Some(&share) = self.setup.shares.get(&program.name) {
+                self.engine.observe(now, &Event::Share { pid, share });
             }
             let range = self.world.space.program_range(index);
             self.engine.observe(now, &Event::Mapped { pid, range });
@@ -455,13 +455,6 @@ impl<'a> Run<'a> {
         stats.set_writes(Some(crate::world::round(self.written.lines)));
         stats.samples_lost = world.sampling.as_ref().map_or(0, |sampling| sampling.lost);
         let seconds = Nanos(world.now).as_secs_f64();
-        let programs = setup.workload.programs.iter().enumerate();
-        let programs = programs.map(|(index, program)| ProgramOutcome {
-            name: program.name.clone(),
-            visits: totals.visits[index],
-            ops_per_s: totals.visits[index] / seconds,
-            fast_access_ratio: fast_share(world, index),
-        });
         let nodes = (0..world.hardware.nodes).map(|node| {
             let sum = |f: fn(&crate::world::NodeCount) -> f64| {
                 crate::world::round(totals.accesses.iter().map(|a| f(&a[node])).sum())
@@ -484,7 +477,7 @@ impl<'a> Run<'a> {
             seed: setup.seed,
             seconds,
             base_pages: setup.workload.bytes() >> 12,
-            programs: programs.collect(),
+            programs: programs(setup, world),
             nodes: nodes.collect(),
             series: std::mem::take(&mut self.series),
             stats: self.engine.stats(),
@@ -515,6 +508,29 @@ impl<'a> Run<'a> {
 }
 
 /// Of a program's accesses, the share that the fast tier served.
+/// What each program came to.
+fn programs(setup: &Setup, world: &World) -> Vec<ProgramOutcome> {
+    let seconds = Nanos(world.now).as_secs_f64();
+    let visits = &world.totals.visits;
+    let one = |(index, program): (usize, &terrace_workload::Program)| ProgramOutcome {
+        name: program.name.clone(),
+        visits: visits[index],
+        ops_per_s: visits[index] / seconds,
+        fast_access_ratio: fast_share(world, index),
+        fast_bytes: fast_bytes(world, index),
+        bytes: world.space.program_bytes(index),
+    };
+    let all = setup.workload.programs.iter().enumerate();
+    all.map(one).collect()
+}
+
+/// Bytes of a program in the fast tier.
+fn fast_bytes(world: &World, program: usize) -> u64 {
+    let is_fast = |unit: &u32| world.top.get(world.node(*unit)) == Some(&true);
+    let fast = world.space.program_units(program).filter(is_fast);
+    fast.map(|unit| world.space.bytes(unit)).sum()
+}
+
 fn fast_share(world: &World, program: usize) -> f64 {
     let accesses = &world.totals.accesses[program];
     let lines = |c: &crate::world::NodeCount| c.reads + c.writes;

@@ -56,6 +56,10 @@ pub struct ProgramOutcome {
     pub ops_per_s: f64,
     /// Share of its accesses that the fast tier served.
     pub fast_access_ratio: f64,
+    /// Bytes of it in the fast tier at the end, of how many.
+    pub fast_bytes: u64,
+    /// Its size.
+    pub bytes: u64,
 }
 
 /// How well the placement matched the hot set; see [`crate::quality`] for what is hot.

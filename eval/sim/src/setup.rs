@@ -10,6 +10,7 @@ use terrace_core::PageSize;
 use terrace_machine_spec::machine::Machine;
 use terrace_policy::Misfit;
 use terrace_policy::Mover;
+use terrace_policy::Share;
 use terrace_policy::TrackerKind;
 use terrace_workload::Workload;
 use thiserror::Error;
@@ -68,9 +69,9 @@ pub struct Setup {
     pub window_s: f64,
     /// Whether there is a last-level cache.
     pub cache: bool,
-    /// Priorities of programs, by name; those not named have none. Only for a system that heeds them
-    /// (HeMem 5.2.2: 0 is none and all above is alike).
-    pub priorities: BTreeMap<String, u32>,
+    /// What programs have beside others, by name. Only for a system that heeds it (HeMem 5.2.2: priority 0 is none and all
+    /// above is alike).
+    pub shares: BTreeMap<String, Share>,
     /// Programs run on the sockets in turn, else all on the first. The policy's tiers are the first
     /// socket's.
     pub spread: bool,
@@ -99,7 +100,7 @@ impl Setup {
             min_free: None,
             window_s: 10.0,
             cache: true,
-            priorities: BTreeMap::new(),
+            shares: BTreeMap::new(),
             spread: false,
         }
     }
@@ -185,9 +186,9 @@ pub enum SimError {
     /// A machine without `[lab]`.
     #[error("'{0}' has no [lab] section; leave the lab's view out")]
     NoLab(String),
-    /// A priority for a program there is not.
-    #[error("Priority: no program '{name}'; there are: {known}")]
-    Priority {
+    /// A priority, floor or ceiling for a program there is not.
+    #[error("Priority, floor, ceiling: no program '{name}'; there are: {known}")]
+    Share {
         /// What was named.
         name: String,
         /// What there is.
@@ -197,6 +198,13 @@ pub enum SimError {
     #[error("System '{0}' knows no priorities; of the presets these do: {list}",
         list = terrace_policy::Preset::names_of(|preset| preset.priorities))]
     NoPriorities(String),
+    /// A floor or a ceiling under a system that has none.
+    #[error("System '{0}' knows no floors and ceilings; of the presets these do: {list}",
+        list = terrace_policy::Preset::names_of(|preset| preset.limits))]
+    NoLimits(String),
+    /// A floor above the ceiling.
+    #[error("Program '{0}': its floor is above its ceiling")]
+    Floor(String),
     /// A mapping that names no program, or pages it does not have.
     #[error("Page sizes: {0}")]
     Mapping(String),

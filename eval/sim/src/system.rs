@@ -16,6 +16,7 @@ use terrace_policy::Preset;
 use terrace_policy::ScanSizing;
 use terrace_policy::SettingError;
 use terrace_policy::Settings;
+use terrace_policy::Share;
 use terrace_policy::TrackerKind;
 use terrace_policy::UNMANAGED;
 use terrace_policy::fit::fit;
@@ -144,7 +145,7 @@ pub(crate) fn make(setup: &Setup, hardware: &Hardware, space: &Space) -> Result<
         return Err(SimError::OneTier(name.to_owned()));
     }
     let mut params = Params::new(setup);
-    check_priorities(setup)?;
+    check_shares(setup)?;
     let system = match Preset::of(name) {
         Some(preset) => of_preset(preset, setup, &mut params, hardware, space)?,
         None => of_baseline(setup, &mut params, tiers, space)?,
@@ -314,18 +315,25 @@ fn of_baseline(
     })
 }
 
-/// That they are of programs there are, under a system that heeds them.
-fn check_priorities(setup: &Setup) -> Result<(), SimError> {
+/// That they can be, and are of programs there are, under a system that heeds them.
+fn check_shares(setup: &Setup) -> Result<(), SimError> {
     let names = || setup.workload.programs.iter().map(|p| p.name.as_str());
-    if let Some(name) = setup.priorities.keys().find(|n| !names().any(|p| p == *n)) {
-        return Err(SimError::Priority {
+    if let Some(name) = setup.shares.keys().find(|n| !names().any(|p| p == *n)) {
+        return Err(SimError::Share {
             name: name.clone(),
             known: names().collect::<Vec<_>>().join(", "),
         });
     }
-    let heeds = Preset::of(&setup.system).is_some_and(|preset| preset.priorities);
-    if !heeds && !setup.priorities.is_empty() {
+    if let Some((name, _)) = setup.shares.iter().find(|(_, share)| !share.can_be()) {
+        return Err(SimError::Floor(name.clone()));
+    }
+    let heeds = |what: fn(&Preset) -> bool| Preset::of(&setup.system).is_some_and(what);
+    let any = |what: fn(&Share) -> bool| setup.shares.values().any(what);
+    if any(|share| share.priority > 0) && !heeds(|preset| preset.priorities) {
         return Err(SimError::NoPriorities(setup.system.clone()));
+    }
+    if any(Share::is_limited) && !heeds(|preset| preset.limits) {
+        return Err(SimError::NoLimits(setup.system.clone()));
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use terrace_machine_spec::Machine;
+use terrace_policy::Share;
 use terrace_sim::EngineKind;
 use terrace_sim::Outcome;
 use terrace_sim::Setup;
@@ -169,9 +170,8 @@ fn a_program_with_priority_is_served_by_the_fast_tier() {
         setup.workload.programs.push(first);
         setup.params.insert("sample_period".into(), 500.into());
         setup.params.insert("page_size".into(), "4KiB".into());
-        setup
-            .priorities
-            .insert("first".to_owned(), u32::from(priority));
+        let first = share(u32::from(priority));
+        setup.shares.insert("first".to_owned(), first);
         // The first half second goes until an inventory has told what is where.
         setup.seconds = 100.0;
         let outcome = terrace_sim::run(&setup, &mut |_| {}).expect("fine");
@@ -190,14 +190,21 @@ fn a_program_with_priority_is_served_by_the_fast_tier() {
         "{with}, without priority {without}"
     );
     let mut setup = setup("hemem");
-    setup.priorities.insert("nobody".to_owned(), 1);
+    setup.shares.insert("nobody".to_owned(), share(1));
     let error = terrace_sim::run(&setup, &mut |_| {}).expect_err("no such program");
-    assert!(matches!(error, SimError::Priority { .. }), "{error}");
+    assert!(matches!(error, SimError::Share { .. }), "{error}");
     assert!(error.to_string().contains("there are: gups"), "{error}");
-    setup.priorities = [("gups".to_owned(), 1)].into();
+    setup.shares = [("gups".to_owned(), share(1))].into();
     setup.system = "nomad".to_owned();
     let error = terrace_sim::run(&setup, &mut |_| {}).expect_err("it has none");
     assert!(matches!(error, SimError::NoPriorities(_)), "{error}");
+}
+
+fn share(priority: u32) -> Share {
+    Share {
+        priority,
+        ..Share::default()
+    }
 }
 
 /// Bytes written to each node are counted, whoever writes them (HeMem 5.2.3).

@@ -92,10 +92,19 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) param: Vec<String>,
     #[arg(long, value_name = "PROGRAM=N", help = format!(
-        "Priority of a program of the workload (policies that heed it: {}): all of its memory is to be in the \
-         fast tier. With `--workload mix --size of=kv:zipf+rest:gups` the programs are kv and rest: kv=1",
+        "Priority of a program of the workload (policies that heed it: {}): hemem keeps all of its memory in the \
+        fast tier, adaptive counts what it saves N times more. With `--workload mix --size of=kv:zipf+rest:gups` the \
+        programs are kv and rest: kv=1",
         Preset::names_of(|preset| preset.priorities)))]
     pub(crate) priority: Vec<String>,
+    #[arg(long, value_name = "PROGRAM=SIZE", help = format!(
+        "What others do not push out of the fast tier of a program of the workload, as far as it uses it (policies \
+        that keep to it: {})", Preset::names_of(|preset| preset.limits)))]
+    pub(crate) floor: Vec<String>,
+    #[arg(long, value_name = "PROGRAM=SIZE", help = format!(
+        "How much of a program of the workload may be in the fast tier (policies that keep to it: {})",
+        Preset::names_of(|preset| preset.limits)))]
+    pub(crate) ceiling: Vec<String>,
     /// Where accesses are learnt from, as for `terrace run`: all of these together, of auto, accessed-bits,
     /// hint-faults, pmu.
     #[arg(

@@ -79,6 +79,8 @@ fn common(args: &CompareArgs) -> SimArgs {
         policy: String::new(),
         param: Vec::new(),
         priority: Vec::new(),
+        floor: Vec::new(),
+        ceiling: Vec::new(),
         tracker: vec![TrackerKind::Auto],
         mover: Mover::Auto,
         fast_free: None,

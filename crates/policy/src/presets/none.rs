@@ -19,6 +19,7 @@ pub static PRESET: Preset = Preset {
     needs: Capabilities::empty(),
     uses: Capabilities::empty(),
     priorities: false,
+    limits: false,
     colour: Colour {
         light: "#7b8188",
         dark: "#9299a1",

@@ -5,6 +5,15 @@ use terrace_core::NodeMemory;
 
 use super::*;
 
+/// That process is put before others.
+fn first(pid: Pid) -> Event {
+    let share = Share {
+        priority: 1,
+        ..Share::default()
+    };
+    Event::Share { pid, share }
+}
+
 /// What an inventory finds of a program with priority is put right also where a part of 2 MiB is fast already.
 #[test]
 fn a_slow_part_of_a_page_of_a_program_with_priority_is_promoted() {
@@ -41,8 +50,7 @@ fn a_slow_part_of_a_page_of_a_program_with_priority_is_promoted() {
     see(&mut policy, 0, FAST);
     see(&mut policy, 511, SLOW);
     assert_eq!(promotes(&mut policy), 0);
-    let (pid, priority) = (PID, 1);
-    policy.observe(Nanos::ZERO, &Event::Priority { pid, priority });
+    policy.observe(Nanos::ZERO, &first(PID));
     assert_eq!(promotes(&mut policy), 0, "nothing is known to be slow");
     see(&mut policy, 511, SLOW);
     see(&mut policy, 0, FAST);
@@ -109,13 +117,7 @@ fn a_program_with_priority_has_its_memory_in_the_fast_tier() {
     let other = Pid(2);
     machine.adopt(other, 300..306);
     mapped(&mut policy, other, 300, 8);
-    policy.observe(
-        Nanos::ZERO,
-        &Event::Priority {
-            pid: other,
-            priority: 1,
-        },
-    );
+    policy.observe(Nanos::ZERO, &first(other));
     let mut reasons = Vec::new();
     for tick in 0..600 {
         // Its last pages come when it has been looked at already.

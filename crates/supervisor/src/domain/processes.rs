@@ -79,7 +79,7 @@ impl Domain {
             };
             self.add_new(below);
         }
-        tell_priority(clock::now(), pid, self.members.as_ref(), &mut self.engine);
+        tell_share(clock::now(), pid, self.members.as_ref(), &mut self.engine);
     }
 
     /// Whether a process is managed or shall be. A process that is not gets no orders, so its agent does nothing.
@@ -93,7 +93,7 @@ impl Domain {
         if self
             .members
             .as_ref()
-            .is_some_and(|m| m.priority(pid).is_some())
+            .is_some_and(|m| m.share(pid).is_some())
         {
             return true;
         }
@@ -132,7 +132,7 @@ impl Domain {
         let movers = &mut self.machine.managed.movers;
         movers.forget(now, pid, &mut self.engine);
         movers.links.insert(pid, link);
-        tell_priority(now, pid, self.members.as_ref(), &mut self.engine);
+        tell_share(now, pid, self.members.as_ref(), &mut self.engine);
     }
 
     /// Reads the trackers that are due.
@@ -172,21 +172,20 @@ fn process_event(
     match *event {
         TrackEvent::Forked { child, .. } => {
             managed.pids.insert(child);
-            tell_priority(now, child, members, engine);
+            tell_share(now, child, members, engine);
         }
         TrackEvent::Execed { pid, .. } => {
             managed.replaced(now, pid, engine);
-            tell_priority(now, pid, members, engine);
+            tell_share(now, pid, members, engine);
         }
         TrackEvent::Exited { pid, .. } => managed.remove(now, pid, engine),
         TrackEvent::HintFault(_) | TrackEvent::Scanned { .. } | TrackEvent::Sample(_) => {}
     }
 }
 
-/// Tells the policy of the priority a process has by its group.
-fn tell_priority(now: Nanos, pid: Pid, members: Option<&Members>, engine: &mut Engine) {
-    let priority = members.and_then(|members| members.priority(pid));
-    if let Some(priority) = priority.filter(|priority| *priority > 0) {
-        engine.observe(now, &Event::Priority { pid, priority });
+/// Tells the policy what a process has by its group.
+fn tell_share(now: Nanos, pid: Pid, members: Option<&Members>, engine: &mut Engine) {
+    if let Some(share) = members.and_then(|members| members.share(pid)) {
+        engine.observe(now, &Event::Share { pid, share });
     }
 }

@@ -148,7 +148,8 @@ impl Adaptive {
 
     /// Whether a process owes more than it may.
     pub(super) fn owes(&self, pid: Pid, process: &Process) -> bool {
-        self.params.ledger && process.ledger.may(self.once(pid)) < 0.0
+        let binds = self.params.ledger && !self.is_limited(pid);
+        binds && process.ledger.may(self.once(pid)) < 0.0
     }
 
     /// Pages of processes that owe more than they may go back to where they first were.

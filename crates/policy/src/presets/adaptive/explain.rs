@@ -23,6 +23,7 @@ use crate::belief::ClassBelief;
 use crate::belief::LedgerBelief;
 use crate::belief::PageBelief;
 use crate::belief::PlanBelief;
+use crate::belief::ShareBelief;
 
 /// What decides between two sides.
 pub(super) fn planned(slow: &[Group], fast: &[Group], room: u64, quotas: &Quotas) -> PlanBelief {
@@ -71,6 +72,7 @@ impl Adaptive {
     /// Nothing of a process that no reading has told of.
     pub(super) fn believes(&self, now: Nanos, about: About) -> Option<Belief> {
         let process = self.processes.get(&about.pid)?;
+        let binds = self.params.ledger && !self.is_limited(about.pid);
         Some(Belief {
             saved_ns: self.saved_at_most(process),
             accesses_a_visit: process.accesses.of_a_visit(),
@@ -80,7 +82,12 @@ impl Adaptive {
             passes: process.pass,
             horizon_s: self.params.horizon.as_secs_f64(),
             surprised_s: process.surprised.map(|at| now.since(at).as_secs_f64()),
-            ledger: self.params.ledger.then(|| LedgerBelief {
+            share: self.shares.get(&about.pid).map(|share| ShareBelief {
+                priority: share.priority,
+                floor_bytes: share.floor_bytes,
+                ceiling_bytes: share.ceiling_bytes,
+            }),
+            ledger: binds.then(|| LedgerBelief {
                 earned_ns: process.ledger.earned,
                 spent_ns: process.ledger.spent,
                 may_ns: process.ledger.may(self.once(about.pid)),

@@ -12,7 +12,8 @@
 //!   `value` (V), `lag` and `later` (what holds over eight passes, and what a place is worth until it can be changed again), `worth`
 //!   (which of both), `latencies` and `costs` (as measured), `away` and `ledger` (what moves brought), `pace` (how often to look).
 //! * `places` (where a page can be), `sides` (which of them are one in a plan), `plan` (between which pages change places),
-//!   `balance` (how many accesses may), `select` and `take` (who does), `room`; `moves` carries a plan out.
+//!   `balance` (how many accesses may), `select` and `take` (who does), `limits` (floors and ceilings of programs), `room`; `moves`
+//!   carries a plan out.
 //! * `chunks` holds what is known of pages, `process` what is known of a program (`programs`: they come); `learn` takes a reading
 //!   in, `phase` tells a new phase, `decide` ends a pass, `explain` says what is believed; this file ties them together.
 
@@ -34,6 +35,7 @@ mod latencies;
 mod later;
 mod learn;
 mod ledger;
+mod limits;
 mod moves;
 mod pace;
 pub mod params;
@@ -74,6 +76,7 @@ use crate::Preset;
 use crate::belief::PlanBelief;
 use crate::event::Action;
 use crate::event::Event;
+use crate::event::Share;
 use crate::kit::FreeMemory;
 use crate::preset::Colour;
 use balance::Balance;
@@ -111,7 +114,8 @@ pub static PRESET: Preset = Preset {
     paper: None,
     needs: Capabilities::ACCESSED_BITS,
     uses: Capabilities::LATENCIES,
-    priorities: false,
+    priorities: true,
+    limits: true,
     colour: Colour {
         light: "#1f5fd6",
         dark: "#78a9ff",
@@ -136,6 +140,8 @@ pub struct Adaptive {
     processes: BTreeMap<Pid, Process>,
     /// Who runs on the processors of one node.
     runs_on: BTreeMap<Pid, NodeId>,
+    /// What processes have beside others, who was told of.
+    shares: BTreeMap<Pid, Share>,
     chunks: Chunks,
     tiers: Tiers,
     places: Places,
@@ -188,6 +194,7 @@ impl Adaptive {
             latencies: Latencies::new(tiers.clone(), views),
             processes: BTreeMap::new(),
             runs_on: BTreeMap::new(),
+            shares: BTreeMap::new(),
             chunks: Chunks::default(),
             memory: FreeMemory::new(&tiers),
             tiers,
@@ -235,6 +242,9 @@ impl Policy for Adaptive {
             Event::Moved { pages, size, busy } => self.costs.moved(pages, size, busy),
             Event::Ended { page, verdict, .. } => self.end_move(page, verdict),
             Event::Runs { pid, cpu_node } => self.runs(pid, cpu_node),
+            Event::Share { pid, share } => {
+                self.shares.insert(pid, share);
+            }
             Event::Latency { from, node, read } => self.latencies.measured(from, node, read),
             Event::Watched {
                 pid,
@@ -265,6 +275,7 @@ impl Policy for Adaptive {
                 self.chunks.gone(pid);
                 self.processes.remove(&pid);
                 self.runs_on.remove(&pid);
+                self.shares.remove(&pid);
             }
             Event::Sampled { write: true, .. }
             | Event::HintFault { .. }
@@ -273,7 +284,6 @@ impl Policy for Adaptive {
             | Event::Resident { .. }
             | Event::ShadowLost { .. }
             | Event::Refused { .. }
-            | Event::Priority { .. }
             | Event::Probed { .. } => {}
         }
     }

@@ -134,6 +134,7 @@ impl Adaptive {
         let room = self.spare(side) >= i128::from(page.size.bytes());
         let takes = self.costs.of(page.size) * if room { 1.0 } else { 2.0 };
         let once = self.once(page.pid);
+        let binds = self.params.ledger && !self.is_limited(page.pid);
         let returns = self.chunks.home_of(page) == Some(to);
         let Some(process) = self.processes.get_mut(&page.pid) else {
             return true;
@@ -141,7 +142,7 @@ impl Adaptive {
         if process.saved_ns(from, to) <= 0.0 {
             return true;
         }
-        let may = returns || !self.params.ledger || takes <= process.ledger.may(once);
+        let may = returns || !binds || takes <= process.ledger.may(once);
         if may {
             process.ledger.spend(takes);
         }
@@ -202,6 +203,9 @@ impl Adaptive {
             plan.resize_with(side + 1, VecDeque::new);
         }
         let knows = self.memory.is_known() && !self.balance.is_loaded();
+        // How much of it is fast a plan says.
+        let share = self.shares.get(&key.0).copied().unwrap_or_default();
+        let knows = knows && share.ceiling_bytes.is_none();
         if plan[side].len() >= self.params.inflight_pages || !knows {
             return;
         }

@@ -16,6 +16,7 @@ use super::balance::Served;
 use super::census::Census;
 use super::classes::CLASSES;
 use super::explain;
+use super::limits::Limits;
 use super::places::Place;
 use super::select;
 use super::select::Bounds;
@@ -120,11 +121,21 @@ impl Adaptive {
         let mut sums = Sums::default();
         let mut balance = std::mem::take(&mut self.balance);
         let worth = self.known(counts);
+        let mut limits = self.limits(counts);
         for side in 0..sides {
-            planned.down_pages += self.relieve(side, &worth, &mut taking, &mut sums);
+            let short = base_pages(self.shortage(side));
+            let down = self.relieve((side, short), None, &worth, &mut taking, &mut sums);
+            planned.down_pages += down;
+        }
+        for (owner, side) in self.above_ceiling(&limits) {
+            let short = limits.above(owner);
+            let only = Some((&mut limits, owner));
+            let down = self.relieve((side, short), only, &worth, &mut taking, &mut sums);
+            planned.down_pages += down;
         }
         for pair in self.pairs() {
-            let one = self.exchange(pair, &worth, &mut balance, &mut taking, &mut sums);
+            let ways = (&mut balance, &mut limits);
+            let one = self.exchange(pair, &worth, ways, &mut taking, &mut sums);
             explain::add(&mut planned, one);
         }
         self.balance = balance;
@@ -138,15 +149,25 @@ impl Adaptive {
         sums
     }
 
-    /// Where a side is short pages go, whatever that costs; gives how many.
-    fn relieve(&self, side: usize, worth: &Worth<'_>, taking: &mut Taking, sums: &mut Sums) -> u64 {
-        let short = base_pages(self.shortage(side)).min(self.params.plan_pages as u64);
+    /// Where a side is short of so many base pages some go, whatever that costs: of all, or of one who has limits. Gives how many.
+    fn relieve(
+        &self,
+        (side, short): (usize, u64),
+        mut only: Option<(&mut Limits, usize)>,
+        worth: &Worth<'_>,
+        taking: &mut Taking,
+        sums: &mut Sums,
+    ) -> u64 {
+        let short = short.min(self.params.plan_pages as u64);
         let Some(to) = self.below_with_room(side, 4096).filter(|_| short > 0) else {
             return 0;
         };
         let pair = Pair { from: to, to: side };
         let left = [to, side].map(|side| taking.left[side].as_slice());
-        let [_, groups] = self.worth(worth, left, pair, 0);
+        let [_, mut groups] = self.worth(worth, left, pair, 0);
+        if let Some((limits, owner)) = &mut only {
+            limits.keep_only(&mut groups, *owner);
+        }
         let nothing = vec![Group::default(); groups.len()];
         let bounds = Bounds {
             room: 0,
@@ -157,6 +178,9 @@ impl Adaptive {
         let quotas = select::quotas(&nothing, &groups, bounds);
         sums.add(&quotas);
         taking.take(pair, &quotas);
+        if let Some((limits, _)) = only {
+            limits.moved(&quotas);
+        }
         sum(&quotas.down)
     }
 
@@ -165,7 +189,7 @@ impl Adaptive {
         &self,
         pair: Pair,
         worth: &Worth<'_>,
-        balance: &mut Balance,
+        (balance, limits): (&mut Balance, &mut Limits),
         taking: &mut Taking,
         sums: &mut Sums,
     ) -> PlanBelief {
@@ -180,7 +204,11 @@ impl Adaptive {
             shift: self.may_shift(balance, pair, served),
         };
         let [slow, fast] = sides;
-        let quotas = select::quotas(&slow, &fast, bounds);
+        let quotas = if self.limit(limits, pair, worth) {
+            limits.quotas([&slow, &fast], bounds)
+        } else {
+            select::quotas(&slow, &fast, bounds)
+        };
         sums.add(&quotas);
         taking.take(pair, &quotas);
         explain::planned(&slow, &fast, room, &quotas)

@@ -42,6 +42,28 @@ pub(super) struct Quotas {
     pub(super) swapped: u64,
 }
 
+impl Quotas {
+    /// Nothing of so many groups on either side.
+    pub(super) fn none(slow: usize, fast: usize) -> Self {
+        Self {
+            up: vec![0; slow],
+            down: vec![0; fast],
+            ..Self::default()
+        }
+    }
+
+    /// Both.
+    pub(super) fn add(&mut self, other: &Self) {
+        let own = self.up.iter_mut().chain(&mut self.down);
+        let new = other.up.iter().chain(&other.down);
+        own.zip(new).for_each(|(own, new)| *own += new);
+        self.gain += other.gain;
+        self.saves += other.saves;
+        self.spends += other.spends;
+        self.swapped += other.swapped;
+    }
+}
+
 /// The order of the groups: indexes, the best first.
 pub(super) fn order(groups: &[Group], key: impl Fn(&Group) -> f64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..groups.len()).filter(|i| groups[*i].pages > 0).collect();
@@ -89,11 +111,7 @@ fn spent(groups: &[Group], moved: &[u64]) -> f64 {
 
 /// The quotas within these bounds.
 pub(super) fn quotas(slow: &[Group], fast: &[Group], bounds: Bounds) -> Quotas {
-    let mut out = Quotas {
-        up: vec![0; slow.len()],
-        down: vec![0; fast.len()],
-        ..Quotas::default()
-    };
+    let mut out = Quotas::none(slow.len(), fast.len());
     let best = order(slow, |group| group.cost - group.place);
     let victims = order(fast, |group| group.place + group.cost);
     let mut victims = victims.into_iter().peekable();

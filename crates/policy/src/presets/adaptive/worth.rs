@@ -27,6 +27,7 @@ use super::ledger;
 use super::select::Group;
 use super::sides::Pair;
 use super::transitions::Matrix;
+use crate::event::Share;
 
 /// What a process does.
 enum Known {
@@ -42,6 +43,13 @@ struct Of<'a> {
     /// Absent where V decides.
     known: Option<Known>,
     pass: f64,
+    /// How many times what it saves counts.
+    weight: f64,
+}
+
+/// What a process saves counts once more for each step of its priority.
+fn weight(share: &Share) -> f64 {
+    1.0 + f64::from(share.priority)
 }
 
 /// All processes with pages, in the order of their numbers.
@@ -51,7 +59,7 @@ pub(super) struct Worth<'a>(Vec<Option<Of<'a>>>);
 pub(super) const GROUPS: usize = SIZES.len() * CLASSES;
 
 impl<'a> Of<'a> {
-    fn new(process: &'a Process, later: bool) -> Self {
+    fn new(process: &'a Process, weight: f64, later: bool) -> Self {
         let (known, passes) = if !later {
             (None, 1)
         } else if let Some(first) = process.transitions.first() {
@@ -64,7 +72,15 @@ impl<'a> Of<'a> {
             process,
             known,
             pass: process.pass_s * f64::from(passes),
+            weight,
         }
+    }
+}
+
+impl Worth<'_> {
+    /// The processes in that order, those that are known.
+    pub(super) fn processes(&self) -> impl Iterator<Item = Option<&Process>> {
+        self.0.iter().map(|of| of.as_ref().map(|of| of.process))
     }
 }
 
@@ -74,12 +90,12 @@ impl Adaptive {
         let mut known = counts.keys().filter_map(|pid| self.processes.get(pid));
         let is_first = known.all(|process| !process.transitions.is_counted());
         let later = self.params.later && (is_first || self.is_trained(counts));
-        let processes = counts.keys().map(|pid| self.processes.get(pid));
-        Worth(
-            processes
-                .map(|process| Some(Of::new(process?, later)))
-                .collect(),
-        )
+        let of = |pid: &Pid| {
+            let process = self.processes.get(pid)?;
+            let weight = self.shares.get(pid).map_or(1.0, weight);
+            Some(Of::new(process, weight, later))
+        };
+        Worth(counts.keys().map(of).collect())
     }
 
     /// Groups of both sides of a pair with their worth, where so many more base pages fit: `left` are their base pages, by process,
@@ -105,7 +121,7 @@ impl Adaptive {
         if self.params.ledger {
             let all = sides[0].chunks_mut(GROUPS).zip(&worth.0);
             for ((groups, of), pid) in all.zip(self.chunks.census().keys()) {
-                if let Some(of) = of {
+                if let Some(of) = of.as_ref().filter(|_| !self.is_limited(*pid)) {
                     let may = of.process.ledger.may(self.once(*pid));
                     ledger::afford(groups, may, room);
                 }
@@ -120,7 +136,7 @@ impl Adaptive {
         let mut groups = Vec::with_capacity(left.len());
         for (of, left) in worth.0.iter().zip(left.chunks(GROUPS)) {
             let visit = of.as_ref().map_or(0.0, |of| of.process.visit_saves(1.0));
-            let saved = of.as_ref().map_or(0.0, |of| self.saved(of.process, pair));
+            let saved = of.as_ref().map_or(0.0, |of| self.saved(of, pair));
             let rates = of.as_ref().map(|of| self.rates(of, side));
             for (size, left) in SIZES.into_iter().zip(left.chunks(CLASSES)) {
                 let each = size.base_pages() as f64;
@@ -174,14 +190,14 @@ impl Adaptive {
         })
     }
 
-    /// What an access of the process saves, ns.
-    fn saved(&self, process: &Process, pair: Pair) -> f64 {
+    /// What an access of the process saves as it counts, ns.
+    fn saved(&self, of: &Of<'_>, pair: Pair) -> f64 {
         let first = |side: usize| self.sides.places(side)[0];
-        process.saved_ns(first(pair.from), first(pair.to))
+        of.process.saved_ns(first(pair.from), first(pair.to)) * of.weight
     }
 
-    fn visit_saves(&self, process: &Process, pair: Pair) -> f64 {
-        process.visit_saves(self.saved(process, pair))
+    fn visit_saves(&self, of: &Of<'_>, pair: Pair) -> f64 {
+        of.process.visit_saves(self.saved(of, pair))
     }
 
     /// Visits a second of its pages on that side, by class.
@@ -208,7 +224,7 @@ impl Adaptive {
             let terms = Terms {
                 pass: of.pass,
                 gamma: (-of.pass / self.params.horizon.as_secs_f64()).exp(),
-                saved_ns: self.visit_saves(of.process, pair),
+                saved_ns: self.visit_saves(of, pair),
                 price: price * each,
                 cost: self.costs.of(size),
             };

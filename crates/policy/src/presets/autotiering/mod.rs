@@ -94,6 +94,7 @@ pub static PRESET: Preset = Preset {
     needs: Capabilities::HINT_FAULTS.union(Capabilities::ACCESSED_BITS),
     uses: Capabilities::EXCHANGE,
     priorities: false,
+    limits: false,
     colour: Colour {
         light: "#38761d",
         dark: "#93c47d",
@@ -305,7 +306,7 @@ impl Policy for Autotiering {
             | Event::Latency { .. }
             | Event::Runs { .. }
             | Event::Refused { .. }
-            | Event::Priority { .. } => {}
+            | Event::Share { .. } => {}
         }
     }
 

@@ -87,6 +87,7 @@ pub static PRESET: Preset = Preset {
     needs: Capabilities::HINT_FAULTS.union(Capabilities::ACCESSED_BITS),
     uses: Capabilities::empty(),
     priorities: false,
+    limits: false,
     colour: Colour {
         light: "#b45f06",
         dark: "#f6b26b",
@@ -318,7 +319,7 @@ impl Policy for Chrono {
             | Event::Latency { .. }
             | Event::Runs { .. }
             | Event::Refused { .. }
-            | Event::Priority { .. } => {}
+            | Event::Share { .. } => {}
         }
     }
 

@@ -114,6 +114,7 @@ const SAMPLED: Preset = Preset {
     // Writers wait: 3.4 of its paper.
     uses: Capabilities::MAPPINGS.union(Capabilities::WRITERS_WAIT),
     priorities: true,
+    limits: false,
     colour: Colour {
         light: "#6a4fb3",
         dark: "#b39df0",
@@ -437,7 +438,7 @@ impl Policy for Hemem {
                 self.forget(pid, EVERYTHING);
                 self.regions.gone(pid);
             }
-            Event::Priority { pid, priority } => self.set_priority(pid, priority > 0),
+            Event::Share { pid, share } => self.set_priority(pid, share.priority > 0),
             Event::Memory { node, memory } => {
                 if !self.memory.is_known() {
                     self.deadline = now;

@@ -34,6 +34,7 @@ pub static PRESET: Preset = Preset {
     needs: kernel::NEEDS,
     uses: Capabilities::empty(),
     priorities: false,
+    limits: false,
     colour: Colour {
         light: "#c2570c",
         dark: "#f0914a",

@@ -26,6 +26,7 @@ pub static PRESET: Preset = Preset {
     needs: kernel::NEEDS,
     uses: Capabilities::empty(),
     priorities: false,
+    limits: false,
     colour: Colour {
         light: "#8e3bb0",
         dark: "#cf94ea",

@@ -100,6 +100,7 @@ pub static PRESET: Preset = Preset {
         // What the agent has of it: it copies beside the program, and the first write waits for the rest.
         .union(Capabilities::WRITERS_WAIT),
     priorities: false,
+    limits: false,
     colour: Colour {
         light: "#741b47",
         dark: "#d5a6bd",
@@ -285,7 +286,7 @@ impl Policy for Mtm {
             | Event::Moved { .. }
             | Event::Latency { .. }
             | Event::Runs { .. }
-            | Event::Priority { .. } => {}
+            | Event::Share { .. } => {}
         }
     }
 

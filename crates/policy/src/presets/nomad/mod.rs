@@ -76,6 +76,7 @@ pub static PRESET: Preset = Preset {
     needs: Capabilities::HINT_FAULTS.union(Capabilities::ACCESSED_BITS),
     uses: Capabilities::TRANSACTIONS.union(Capabilities::SHADOWS),
     priorities: false,
+    limits: false,
     colour: Colour {
         light: "#0f7f9c",
         dark: "#5cc4de",
@@ -189,7 +190,7 @@ impl Policy for Nomad {
             | Event::Latency { .. }
             | Event::Runs { .. }
             | Event::Refused { .. }
-            | Event::Priority { .. } => {}
+            | Event::Share { .. } => {}
         }
     }
 

@@ -38,6 +38,7 @@ pub static PRESET: Preset = Preset {
     needs: kernel::NEEDS,
     uses: Capabilities::empty(),
     priorities: false,
+    limits: false,
     colour: Colour {
         light: "#c4266e",
         dark: "#ff85b3",

@@ -51,6 +51,7 @@ impl Why {
         let mut out = format!("process {pid}, policy {policy}\n");
         let _ = known(&mut out, belief);
         let _ = classes(&mut out, &belief.classes);
+        let _ = hot_set(&mut out, &belief.classes);
         let _ = writeln!(out, "  {}", decision(&belief.plan, belief.passes));
         if let Some(page) = &belief.page {
             let _ = writeln!(out, "  {}", page_words(page, &belief.plan));
@@ -168,6 +169,42 @@ fn classes(out: &mut String, classes: &[ClassBelief]) -> std::fmt::Result {
     Ok(())
 }
 
+/// How much memory takes most of the visits: what fast memory it needs.
+fn hot_set(out: &mut String, classes: &[ClassBelief]) -> std::fmt::Result {
+    let all: f64 = classes.iter().map(|one| one.visits).sum();
+    if all <= 0.0 {
+        return Ok(());
+    }
+    let mut hottest: Vec<&ClassBelief> = classes.iter().collect();
+    hottest.sort_by(|a, b| each(b).total_cmp(&each(a)));
+    let parts = [0.5, 0.9, 0.99].map(|share| {
+        let (mut visits, mut pages) = (0.0, 0.0);
+        for class in hottest.iter().filter(|class| class.visits > 0.0) {
+            let part = ((share * all - visits) / class.visits).clamp(0.0, 1.0);
+            visits += part * class.visits;
+            pages += part * pages_of(class);
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a number of pages, whole"
+        )]
+        let text = memory(pages.ceil() as u64);
+        format!("{:.0} % to {text}", share * 100.0)
+    });
+    writeln!(out, "  of its visits {}", parts.join(", "))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "numbers of pages")]
+fn pages_of(class: &ClassBelief) -> f64 {
+    (class.fast_pages + class.slow_pages) as f64
+}
+
+/// Visits a second of a base page of it.
+fn each(class: &ClassBelief) -> f64 {
+    class.visits / pages_of(class).max(1.0)
+}
+
 fn rate(octave: i32) -> String {
     match octave {
         0.. => format!("{}/s", 1_u64 << octave.min(63)),
@@ -245,10 +282,11 @@ mod tests {
     use super::*;
 
     fn belief() -> Belief {
-        let class = |rate, fast_pages, slow_pages, value_ns| ClassBelief {
+        let class = |rate: f64, fast_pages: u32, slow_pages: u32, value_ns| ClassBelief {
             rate,
-            fast_pages,
-            slow_pages,
+            fast_pages: fast_pages.into(),
+            slow_pages: slow_pages.into(),
+            visits: rate * f64::from(fast_pages + slow_pages),
             value_ns,
         };
         Belief {
@@ -312,7 +350,11 @@ mod tests {
             told.contains("moves brought it 7.2s and took 1.1s; the next moves may take 6.3s"),
             "{told}"
         );
-        assert_eq!(told.lines().count(), 1 + 4 + 1 + 3 + 1, "{told}");
+        assert!(
+            told.contains("of its visits 50 % to 952.0 KiB, 90 % to 1.8 MiB, 99 % to 2.0 MiB"),
+            "{told}"
+        );
+        assert_eq!(told.lines().count(), 1 + 4 + 1 + 3 + 1 + 1, "{told}");
     }
 
     #[test]

@@ -78,6 +78,9 @@ pub struct ClassBelief {
     pub fast_pages: u64,
     /// Base pages of it elsewhere.
     pub slow_pages: u64,
+    /// Visits a second of all of its pages, as counted.
+    #[serde(default)]
+    pub visits: f64,
     /// What one page of it, of 4 KiB or of 2 MiB, saves in the fast tier, as far ahead as savings count, ns.
     pub value_ns: f64,
 }

@@ -8,14 +8,14 @@
 //!
 //! A page would be where it first was if nobody had moved it, so it is that which is measured against, not what a plan hoped for. And what is measured is what
 //! these pages did in this pass, fitted as first waits are ([`super::first`]), whatever they were taken for: a page that was taken for cold
-//! and has become hot has a class that is too low for passes yet.
+//! and has become hot has a class that is too low for passes yet. Times are the clock's and not the program's own: while it waits its pages bring nothing.
 
 use terrace_core::PageBits;
 use terrace_core::Pid;
 
 use super::Adaptive;
-use super::chunks::Chunk;
-use super::classes::Level;
+use super::chunk::Chunk;
+use super::classes::level_of;
 use super::estimate::Seen;
 use super::first::Waits;
 use super::latencies::Reads;
@@ -42,10 +42,10 @@ fn way(from: Place, to: Place, reads: &Reads) -> Option<Way> {
 }
 
 /// Pages that are faster than where they first were, and those that are slower.
-pub(super) type Ways = [PageBits; 2];
+type Ways = [PageBits; 2];
 
 /// Those of a chunk, and what an access to each of them saves in all, or loses, ns.
-pub(super) fn of_chunk(chunk: &Chunk, reads: &Reads) -> (Ways, [f64; 2]) {
+fn of_chunk(chunk: &Chunk, reads: &Reads) -> (Ways, [f64; 2]) {
     let (mut ways, mut saves) = ([PageBits::NONE; 2], [0.0; 2]);
     let Some(home) = chunk.home() else {
         return (ways, saves);
@@ -106,8 +106,25 @@ impl Away {
         }
     }
 
-    /// These pages were observed so, which would make them of that level if nothing was known of them.
-    pub(super) fn count(&mut self, pages: &PageBits, ways: &Ways, level: Level, one: Seen) {
+    /// Of a chunk these pages were seen between two times of the clock, and those were not until the second.
+    pub(super) fn observed(
+        &mut self,
+        chunk: &Chunk,
+        reads: &Reads,
+        pages: [&PageBits; 2],
+        times: (f64, f64),
+    ) {
+        if chunk.home().is_none() {
+            return;
+        }
+        let (ways, _) = of_chunk(chunk, reads);
+        for (pages, one) in pages.into_iter().zip(Seen::both(times.0, times.1)) {
+            self.count(pages, &ways, one);
+        }
+    }
+
+    fn count(&mut self, pages: &PageBits, ways: &Ways, one: Seen) {
+        let level = level_of(1.0 / one.exposure());
         for (waits, way) in self.waits.iter_mut().zip(ways) {
             let pages = pages.and(way).count();
             if pages > 0 {
@@ -142,7 +159,7 @@ impl Adaptive {
             taken += u64::from(ways[0].count()) * chunk.size().base_pages();
             saves = [0, 1].map(|way| saves[way] + chunk_saves[way]);
         }
-        let visit = process.visit_saves(1.0);
+        let visit = process.accesses.of_a_visit();
         process.away.end_pass(taken, saves, visit);
     }
 
@@ -171,12 +188,10 @@ impl Adaptive {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::presets::adaptive::classes::level_of;
 
     fn count(away: &mut Away, pages: usize, one: Seen) {
         let pages = (0..pages).fold(PageBits::NONE, |all, page| all.or(&PageBits::one(page)));
-        let level = level_of(1.0 / one.exposure());
-        away.count(&pages, &[pages, PageBits::NONE], level, one);
+        away.count(&pages, &[pages, PageBits::NONE], one);
     }
 
     const fn seen(since: f64, until: f64) -> Seen {

@@ -4,7 +4,7 @@
 
 use terrace_core::PageBits;
 
-use super::chunks::Chunk;
+use super::chunk::Chunk;
 use super::classes::CLASSES;
 use super::classes::Level;
 use super::classes::class_of;

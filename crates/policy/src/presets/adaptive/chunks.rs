@@ -1,126 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is kept of the pages: a byte for each one's level, four bits for where it is; dense by 2 MiB.
-//!
-//! A huge page is one entry, page 0 of its chunk. A chunk that two passes did not tell of is gone.
+//! All pages, by 2 MiB. A chunk that two passes did not tell of is gone.
 
 use std::collections::BTreeMap;
 
-use terrace_core::Addr;
 use terrace_core::CHUNK_BYTES;
 use terrace_core::CHUNK_PAGES;
 use terrace_core::PageBits;
 use terrace_core::PageRef;
-use terrace_core::PageSize;
 use terrace_core::Pid;
 use terrace_core::Range;
 
 use super::census::Census;
-use super::classes::Level;
+use super::chunk::Chunk;
+use super::chunk::Key;
+use super::chunk::page_of;
+use super::chunk::split;
 use super::lag;
-use super::lag::Then;
 use super::places::Place;
 use super::places::Spread;
 use super::places::in_one;
-
-/// A process and the number of a chunk of its addresses.
-pub(super) type Key = (Pid, u64);
-
-/// 2 MiB of a process.
-#[derive(Debug)]
-pub(super) struct Chunk {
-    pub(super) levels: Box<[Level; CHUNK_PAGES]>,
-    pub(super) present: PageBits,
-    /// Where those are.
-    pub(super) spread: Spread,
-    /// Levels of some passes ago, of chunks that are sampled (`lag`).
-    pub(super) then: Option<Box<Then>>,
-    /// Where its pages first were, if any of them was moved since it has this size.
-    home: Option<Box<Spread>>,
-    pub(super) huge: bool,
-    /// The pass that told of it last.
-    pub(super) heard: u32,
-    /// The pass that told of it first in this size.
-    pub(super) since: u32,
-}
-
-impl Chunk {
-    pub(super) fn new(huge: bool, pass: u32) -> Self {
-        Self {
-            levels: Box::new([0; CHUNK_PAGES]),
-            present: PageBits::NONE,
-            spread: Spread::default(),
-            then: None,
-            home: None,
-            huge,
-            heard: pass,
-            since: pass,
-        }
-    }
-
-    /// The mapping became one huge page, or base pages.
-    pub(super) fn remap(&mut self, huge: bool, pass: u32) {
-        if self.huge == huge {
-            return;
-        }
-        self.huge = huge;
-        self.since = pass;
-        let level = if huge {
-            // A visit to any is a visit to all.
-            self.levels.iter().copied().max().unwrap_or(0)
-        } else {
-            self.levels[0]
-        };
-        self.levels.fill(level);
-        self.then = None;
-        self.home = None;
-    }
-
-    /// Its pages that are there.
-    pub(super) fn at(&self, place: Place) -> PageBits {
-        self.spread.of(place, &self.present)
-    }
-
-    /// Where its pages first were, if that is not where they are.
-    pub(super) fn home(&self) -> Option<&Spread> {
-        self.home.as_deref()
-    }
-
-    /// Its pages that are not where they first were.
-    pub(super) fn strays(&self) -> PageBits {
-        self.home.as_ref().map_or(PageBits::NONE, |home| {
-            home.differs(&self.spread).and(&self.present)
-        })
-    }
-
-    pub(super) const fn size(&self) -> PageSize {
-        if self.huge {
-            PageSize::Huge2M
-        } else {
-            PageSize::Base4K
-        }
-    }
-}
 
 /// All pages there are.
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
     all: BTreeMap<Key, Chunk>,
     census: BTreeMap<Pid, Census>,
-}
-
-/// The chunk and the page in it of an address.
-pub(super) const fn split(addr: Addr) -> (u64, usize) {
-    let page = ((addr.0 % CHUNK_BYTES) >> 12) as usize;
-    (addr.0 / CHUNK_BYTES, page)
-}
-
-/// The page of a chunk as others name it.
-pub(super) fn page_of(key: Key, page: usize, size: PageSize) -> PageRef {
-    PageRef {
-        pid: key.0,
-        addr: Addr(key.1 * CHUNK_BYTES + (page as u64) * 4096),
-        size,
-    }
 }
 
 impl Chunks {

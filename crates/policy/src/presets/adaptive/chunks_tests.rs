@@ -2,6 +2,8 @@
 //! Pages come, move and go, and are counted.
 
 use proptest::prelude::*;
+use terrace_core::Addr;
+use terrace_core::PageSize;
 
 use super::*;
 use crate::presets::adaptive::places::PLACES;

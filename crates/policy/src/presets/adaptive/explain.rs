@@ -7,13 +7,14 @@ use terrace_core::PageSize;
 
 use super::Adaptive;
 use super::Process;
-use super::chunks::Chunk;
-use super::chunks::page_of;
-use super::chunks::split;
+use super::chunk::Chunk;
+use super::chunk::page_of;
+use super::chunk::split;
 use super::classes::CLASSES;
 use super::classes::class_of;
 use super::classes::class_rate;
 use super::classes::rate_of;
+use super::decide::SIZES;
 use super::latencies;
 use super::select::Group;
 use super::select::Quotas;
@@ -45,6 +46,14 @@ pub(super) fn planned(slow: &[Group], fast: &[Group], room: u64, quotas: &Quotas
         room_pages: room,
         under_way: 0,
     }
+}
+
+/// Visits a second of so many base pages in base pages and in huge ones, each at that rate.
+#[expect(clippy::cast_precision_loss, reason = "numbers of pages")]
+fn visits(sizes: [u64; 2], rate: f64) -> f64 {
+    let pages = sizes.into_iter().zip(SIZES);
+    let pages = pages.map(|(pages, size)| pages as f64 / size.base_pages() as f64);
+    pages.sum::<f64>() * rate
 }
 
 /// What was planned between two more sides: where most is to be had says why.
@@ -111,23 +120,30 @@ impl Adaptive {
 
     fn class_beliefs(&self, about: About, process: &Process) -> Vec<ClassBelief> {
         let census = self.chunks.census().get(&about.pid);
-        let fastest = |place: usize| process.is_fastest(place);
-        let pages = |fast: bool, class: usize| -> u64 {
-            let places = (0..self.places.len()).filter(|place| fastest(*place) == fast);
-            let of = |place: usize| {
-                census
-                    .iter()
-                    .flat_map(|of| of.0.iter())
-                    .map(move |of| of[place][class])
-            };
-            places.flat_map(of).sum()
-        };
         let saved = self.saved_at_most(process);
-        let beliefs = (0..CLASSES).rev().map(|class| ClassBelief {
-            rate: if class == 0 { 0.0 } else { class_rate(class) },
-            fast_pages: pages(true, class),
-            slow_pages: pages(false, class),
-            value_ns: process.values[class] * saved,
+        let beliefs = (0..CLASSES).rev().map(|class| {
+            // By place: base pages of both sizes, and how many pages they are.
+            let places = (0..self.places.len()).map(|place| {
+                let sizes = census.map_or([0; 2], |of| [0, 1].map(|huge| of.0[huge][place][class]));
+                (process.is_fastest(place), sizes)
+            });
+            let mut belief = ClassBelief {
+                rate: if class == 0 { 0.0 } else { class_rate(class) },
+                fast_pages: 0,
+                slow_pages: 0,
+                visits: 0.0,
+                value_ns: process.values[class] * saved,
+            };
+            for (fast, sizes) in places {
+                let pages = if fast {
+                    &mut belief.fast_pages
+                } else {
+                    &mut belief.slow_pages
+                };
+                *pages += sizes.iter().sum::<u64>();
+                belief.visits += visits(sizes, process.rates[class]);
+            }
+            belief
         });
         beliefs
             .filter(|one| one.fast_pages + one.slow_pages > 0)

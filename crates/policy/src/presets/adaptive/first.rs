@@ -59,6 +59,10 @@ impl Waits {
 
     /// So many pages were observed so, which makes them of that level.
     pub(super) fn count(&mut self, pages: u32, level: Level, one: Seen) {
+        // No time has gone by: that says nothing.
+        if one.until <= 0.0 {
+            return;
+        }
         let (cell, pages) = (&mut self.0[class_of(level)], f64::from(pages));
         cell.pages += pages;
         cell.seen = one.seen;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+use proptest::prelude::*;
+
 use super::*;
 use crate::presets::adaptive::classes::level_of;
 use crate::presets::adaptive::estimate::next_rate;
@@ -101,4 +103,22 @@ fn of_few_pages_little_is_believed() {
             .all(|class| (rates[*class] / 3.0 - 1.0).abs() < 0.7)
     );
     assert!((Waits::new().rates()[70] / class_rate(70) - 0.5).abs() < 1e-9);
+}
+
+proptest! {
+    /// Whatever is seen, there is a number for it.
+    #[test]
+    fn rates_are_finite_and_not_negative(
+        seen in prop::collection::vec((1_u32..10_000, any::<bool>(), 0.0_f64..1.0, prop::sample::select(vec![0.0, 1e-9, 1e-3, 1.0, 60.0])), 0..30),
+    ) {
+        let mut waits = Waits::new();
+        for (pages, seen, part, until) in seen {
+            let one = Seen { seen, since: if seen { part * until } else { 0.0 }, until };
+            waits.count(pages, level_of(1.0 / one.exposure()), one);
+        }
+        prop_assert!(waits.rates().iter().all(|rate| rate.is_finite() && *rate >= 0.0));
+        if let Some(fit) = waits.fit() {
+            prop_assert!(fit.mean().is_finite() && fit.mean() >= 0.0, "{}", fit.mean());
+        }
+    }
 }

@@ -22,7 +22,7 @@ use terrace_core::CHUNK_BYTES;
 use terrace_core::CHUNK_PAGES;
 use terrace_core::is_sampled;
 
-use super::chunks::Chunk;
+use super::chunk::Chunk;
 use super::classes::CLASSES;
 use super::classes::Level;
 use super::classes::class_of;

@@ -6,11 +6,11 @@ use terrace_core::Nanos;
 use terrace_core::PageBits;
 
 use super::Adaptive;
-use super::away;
-use super::chunks::Key;
+use super::chunk::Key;
 use super::estimate::SETTLING;
 use super::estimate::Seen;
 use super::places::PLACES;
+use super::process::Process;
 use super::steps::Step;
 
 impl Adaptive {
@@ -45,17 +45,18 @@ impl Adaptive {
         let settled = age >= SETTLING;
         let fresh = reading.fresh.and(&present);
         let base_pages = chunk.size().base_pages();
-        let away = chunk
-            .home()
-            .map(|_| away::of_chunk(chunk, &process.reads).0);
+        let missed = if reading.last {
+            present.without(&reading.accessed)
+        } else {
+            PageBits::NONE
+        };
+        let Process { away, reads, .. } = process;
+        away.observed(chunk, reads, [&fresh, &missed], ours);
         let mut observe = |pages: PageBits, step: &Step, one: Seen| {
             if let Some(then) = &chunk.then {
                 for page in pages.pages() {
                     process.lag.count(then, page, one);
                 }
-            }
-            if let Some(away) = &away {
-                process.away.count(&pages, away, step[0], one);
             }
             for (place, at) in at[..places].iter().enumerate() {
                 let pages = pages.and(at);
@@ -77,7 +78,6 @@ impl Adaptive {
         };
         observe(fresh, self.steps.of(seen, age), seen);
         if reading.last {
-            let missed = present.without(&reading.accessed);
             observe(missed, self.steps.of(unseen, age), unseen);
         }
         if reading.since == Nanos::ZERO && !reading.last && reading.parts == 1 {

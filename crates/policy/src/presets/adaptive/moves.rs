@@ -17,8 +17,8 @@ use terrace_core::Pid;
 
 use super::Adaptive;
 use super::Process;
-use super::chunks::Key;
-use super::chunks::page_of;
+use super::chunk::Key;
+use super::chunk::page_of;
 use super::classes::class_of;
 use super::decide::SIZES;
 use super::places::Place;
@@ -105,10 +105,12 @@ impl Adaptive {
                 self.node_with_room(below, bytes)
             });
             if let Some(to) = node {
-                self.moves.plan.0[side].pop_front();
                 if !self.pays(page, (from, self.places.of(to)), side) {
+                    // Nor is room made for its pages any more.
+                    self.moves.plan.drop_of(page.pid);
                     continue;
                 }
+                self.moves.plan.0[side].pop_front();
                 return Some(self.order(page, from, to));
             }
             if on < side {

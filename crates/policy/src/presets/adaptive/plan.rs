@@ -46,6 +46,13 @@ impl Plan {
         self.0.iter().flatten()
     }
 
+    /// Drops the orders of a process.
+    pub(super) fn drop_of(&mut self, pid: Pid) {
+        for orders in &mut self.0 {
+            orders.retain(|order| order.page.pid != pid);
+        }
+    }
+
     pub(super) fn capacity(&self) -> usize {
         self.0.iter().map(VecDeque::capacity).sum()
     }

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use terrace_core::PageSize;
 use terrace_core::Pid;
 
+use super::chunk::Key;
+use super::chunk::page_of;
 use super::chunks::Chunks;
-use super::chunks::Key;
-use super::chunks::page_of;
 use super::classes::CLASSES;
 use super::classes::class_of;
 use super::decide::SIZES;

@@ -92,9 +92,9 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) param: Vec<String>,
     #[arg(long, value_name = "PROGRAM=N", help = format!(
-        "Priority of a program of the workload (policies that heed it: {}): hemem keeps all of its memory in the \
-        fast tier, adaptive counts what it saves N times more. With `--workload mix --size of=kv:zipf+rest:gups` the \
-        programs are kv and rest: kv=1",
+        "Priority of a program of the workload: what it saves counts N times more, or all of its memory is kept in the \
+        fast tier, as the policy has it (those that heed it: {}). With `--workload mix --size of=kv:zipf+rest:gups` \
+        the programs are kv and rest: kv=1",
         Preset::names_of(|preset| preset.priorities)))]
     pub(crate) priority: Vec<String>,
     #[arg(long, value_name = "PROGRAM=SIZE", help = format!(

@@ -58,7 +58,7 @@ fn of_chunk(chunk: &Chunk, reads: &Reads) -> (Ways, [f64; 2]) {
         }
         for to in 0..PLACES {
             if let Some(way) = way(from, to, reads) {
-                let there = chunk.at(to).and(&of);
+                let there = chunk.spread.of(to, &of);
                 ways[way as usize] = ways[way as usize].or(&there);
                 saves[way as usize] += f64::from(there.count()) * (reads[from] - reads[to]).abs();
             }
@@ -163,10 +163,14 @@ impl Adaptive {
         process.away.end_pass(taken, saves, visit);
     }
 
+    /// Whether what a process's moves may take is limited by what they brought.
+    pub(super) fn has_ledger(&self, pid: Pid) -> bool {
+        self.params.ledger && !self.is_limited(pid)
+    }
+
     /// Whether a process owes more than it may.
     pub(super) fn owes(&self, pid: Pid, process: &Process) -> bool {
-        let binds = self.params.ledger && !self.is_limited(pid);
-        binds && process.ledger.may(self.once(pid)) < 0.0
+        self.has_ledger(pid) && process.ledger.may(self.once(pid)) < 0.0
     }
 
     /// Pages of processes that owe more than they may go back to where they first were.

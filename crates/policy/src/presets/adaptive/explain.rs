@@ -81,7 +81,6 @@ impl Adaptive {
     /// Nothing of a process that no reading has told of.
     pub(super) fn believes(&self, now: Nanos, about: About) -> Option<Belief> {
         let process = self.processes.get(&about.pid)?;
-        let binds = self.params.ledger && !self.is_limited(about.pid);
         Some(Belief {
             saved_ns: self.saved_at_most(process),
             accesses_a_visit: process.accesses.of_a_visit(),
@@ -96,7 +95,7 @@ impl Adaptive {
                 floor_bytes: share.floor_bytes,
                 ceiling_bytes: share.ceiling_bytes,
             }),
-            ledger: binds.then(|| LedgerBelief {
+            ledger: self.has_ledger(about.pid).then(|| LedgerBelief {
                 earned_ns: process.ledger.earned,
                 spent_ns: process.ledger.spent,
                 may_ns: process.ledger.may(self.once(about.pid)),

@@ -73,7 +73,8 @@ impl Adaptive {
             });
             if let Some(owner) = owner {
                 let process = self.processes.get(pid);
-                limits.owners[owner].fast += process.map_or(0, |process| fast(process, census));
+                limits.owners[owner].fast +=
+                    process.map_or(0, |process| process.on_fastest(census));
             }
             limits.of.push(owner);
         }
@@ -109,13 +110,6 @@ impl Adaptive {
     pub(super) fn is_limited(&self, pid: Pid) -> bool {
         self.shares.get(&pid).is_some_and(Share::is_limited)
     }
-}
-
-/// Base pages where no place is faster for their process.
-fn fast(process: &Process, census: &Census) -> u64 {
-    let places = census.0.iter().flat_map(|size| size.iter().enumerate());
-    let fast = places.filter(|(place, _)| process.is_fastest(*place));
-    fast.map(|(_, pages)| pages.iter().sum::<u64>()).sum()
 }
 
 impl Owner {
@@ -258,7 +252,9 @@ impl Steps {
         let moved: u64 = quotas.up.iter().sum();
         self.bounds.room -= moved - quotas.swapped;
         self.bounds.most -= moved;
-        self.bounds.shift -= load(&slow, &quotas.up) - load(&fast, &quotas.down);
+        let load = |group: &Group| group.load;
+        self.bounds.shift -= select::total(&slow, &quotas.up, load);
+        self.bounds.shift += select::total(&fast, &quotas.down, load);
         for (groups, moved) in self.sides.iter_mut().zip([&quotas.up, &quotas.down]) {
             for (group, moved) in groups.iter_mut().zip(moved) {
                 group.pages -= moved;
@@ -267,13 +263,6 @@ impl Steps {
         self.all.add(&quotas);
         quotas
     }
-}
-
-/// Accesses a second of so many pages of each group.
-#[expect(clippy::cast_precision_loss, reason = "numbers of pages")]
-fn load(groups: &[Group], pages: &[u64]) -> f64 {
-    let each = groups.iter().zip(pages);
-    each.map(|(group, pages)| group.load * *pages as f64).sum()
 }
 
 #[cfg(test)]

@@ -136,7 +136,7 @@ impl Adaptive {
         let room = self.spare(side) >= i128::from(page.size.bytes());
         let takes = self.costs.of(page.size) * if room { 1.0 } else { 2.0 };
         let once = self.once(page.pid);
-        let binds = self.params.ledger && !self.is_limited(page.pid);
+        let binds = self.has_ledger(page.pid);
         let returns = self.chunks.home_of(page) == Some(to);
         let Some(process) = self.processes.get_mut(&page.pid) else {
             return true;

@@ -210,7 +210,8 @@ impl Adaptive {
             most: taking.most,
             shift: self.may_shift(balance, pair, served),
         };
-        let [slow, fast] = sides;
+        let [mut slow, fast] = sides;
+        self.afford(worth, &mut slow, room);
         let quotas = if self.limit(limits, pair, worth) {
             limits.quotas([&slow, &fast], bounds)
         } else {
@@ -254,12 +255,9 @@ impl Adaptive {
 
     /// Pages where no place is faster for their process.
     pub(super) fn on_fastest(&self, counts: &BTreeMap<Pid, Census>) -> u64 {
-        let of = |(pid, census): (&Pid, &Census)| -> u64 {
+        let of = |(pid, census): (&Pid, &Census)| {
             let process = self.processes.get(pid);
-            let fastest = |place: &Place| process.is_some_and(|process| process.is_fastest(*place));
-            let places = (0..self.places.len()).filter(fastest);
-            let sizes = |place: Place| census.0.iter().map(move |size| sum(&size[place]));
-            places.flat_map(sizes).sum()
+            process.map_or(0, |process| process.on_fastest(census))
         };
         counts.iter().map(of).sum()
     }

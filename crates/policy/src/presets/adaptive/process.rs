@@ -133,6 +133,13 @@ impl Process {
         self.fastest[place]
     }
 
+    /// Of these pages, those where no place is faster, base pages.
+    pub(super) fn on_fastest(&self, pages: &Census) -> u64 {
+        let places = pages.0.iter().flat_map(|size| size.iter().enumerate());
+        let fast = places.filter(|(place, _)| self.is_fastest(*place));
+        fast.map(|(_, pages)| pages.iter().sum::<u64>()).sum()
+    }
+
     /// Visits of these pages in the pass that is over.
     fn visits(&self, pages: &Census) -> Option<Visits> {
         // Rates that are estimates of one wait each are too high together.

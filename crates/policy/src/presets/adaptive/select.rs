@@ -102,11 +102,11 @@ pub(super) fn bringing(pages: u64, each: f64, most: f64) -> u64 {
     }
 }
 
-/// What moving so many of each group takes, ns.
+/// The sum over so many pages of each group of what each has.
 #[expect(clippy::cast_precision_loss, reason = "numbers of pages")]
-fn spent(groups: &[Group], moved: &[u64]) -> f64 {
-    let each = groups.iter().zip(moved);
-    each.map(|(group, pages)| *pages as f64 * group.cost).sum()
+pub(super) fn total(groups: &[Group], pages: &[u64], of: fn(&Group) -> f64) -> f64 {
+    let each = groups.iter().zip(pages);
+    each.map(|(group, pages)| *pages as f64 * of(group)).sum()
 }
 
 /// The quotas within these bounds.
@@ -172,7 +172,8 @@ pub(super) fn quotas(slow: &[Group], fast: &[Group], bounds: Bounds) -> Quotas {
             }
         }
     }
-    out.spends = spent(slow, &out.up) + spent(fast, &out.down);
+    let cost = |group: &Group| group.cost;
+    out.spends = total(slow, &out.up, cost) + total(fast, &out.down, cost);
     out
 }
 

@@ -118,16 +118,18 @@ impl Adaptive {
                 }
             }
         }
-        if self.params.ledger {
-            let all = sides[0].chunks_mut(GROUPS).zip(&worth.0);
-            for ((groups, of), pid) in all.zip(self.chunks.census().keys()) {
-                if let Some(of) = of.as_ref().filter(|_| !self.is_limited(*pid)) {
-                    let may = of.process.ledger.may(self.once(*pid));
-                    ledger::afford(groups, may, room);
-                }
+        sides
+    }
+
+    /// Leaves of pages that may go up those that their processes can pay for, where so many more fit.
+    pub(super) fn afford(&self, worth: &Worth<'_>, groups: &mut [Group], room: u64) {
+        let all = groups.chunks_mut(GROUPS).zip(&worth.0);
+        for ((groups, of), pid) in all.zip(self.chunks.census().keys()) {
+            if let Some(of) = of.as_ref().filter(|_| self.has_ledger(*pid)) {
+                let may = of.process.ledger.may(self.once(*pid));
+                ledger::afford(groups, may, room);
             }
         }
-        sides
     }
 
     /// Groups of one side without D.
@@ -243,7 +245,7 @@ impl Adaptive {
     fn is_trained(&self, counts: &BTreeMap<Pid, Census>) -> bool {
         let (mut trained, mut all) = (0, 0);
         for (pid, census) in counts {
-            let pages: u64 = census.0.as_flattened().as_flattened().iter().sum();
+            let pages: u64 = census.1.iter().sum();
             let process = self.processes.get(pid);
             let is = process.is_some_and(|process| process.lag.trained);
             trained += if is { pages } else { 0 };

@@ -16,8 +16,8 @@
 
 use super::away::Brings;
 use super::select::Group;
+use super::select::best_first;
 use super::select::bringing;
-use super::select::order;
 
 /// Of the processor time, what may be owed.
 const SHARE: f64 = 0.01;
@@ -62,7 +62,7 @@ impl Ledger {
 #[expect(clippy::cast_precision_loss, reason = "numbers of pages")]
 pub(super) fn afford(groups: &mut [Group], may: f64, mut room: u64) {
     let mut may = may.max(0.0);
-    for index in order(groups, |group| group.cost - group.place) {
+    for index in best_first(groups) {
         let Group { pages, cost, .. } = groups[index];
         let into_room = bringing(pages.min(room), cost, may);
         may -= into_room as f64 * cost;

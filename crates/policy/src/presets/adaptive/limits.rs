@@ -51,6 +51,9 @@ pub(super) struct Limits {
 /// How many pages of an owner a step may move, or of all others.
 type Most<'a> = &'a dyn Fn(Option<usize>) -> u64;
 
+/// In which order it takes them.
+type Order = fn(&[Group]) -> Vec<usize>;
+
 /// Two sides between which a plan is made in steps.
 struct Steps {
     sides: [Vec<Group>; 2],
@@ -142,16 +145,16 @@ impl Limits {
     /// Leaves of these groups the pages of one owner.
     pub(super) fn keep_only(&mut self, groups: &mut [Group], owner: usize) {
         self.here.clone_from(&self.of);
-        self.cap(groups, &all_of(owner), least);
+        self.cap(groups, &all_of(owner), select::least_first);
     }
 
     /// Leaves of each owner's pages as many as may move, in that order; of all others likewise.
-    fn cap(&self, groups: &mut [Group], most: Most<'_>, key: fn(&Group) -> f64) {
+    fn cap(&self, groups: &mut [Group], most: Most<'_>, order: Order) {
         let mut left: Vec<u64> = (0..self.owners.len())
             .map(|owner| most(Some(owner)))
             .collect();
         let mut others = most(None);
-        for index in select::order(groups, key) {
+        for index in order(groups) {
             let left = self.here[index / GROUPS].map_or(&mut others, |owner| &mut left[owner]);
             let pages = &mut groups[index].pages;
             *pages = (*pages).min(*left);
@@ -223,16 +226,6 @@ fn all_of(owner: usize) -> impl Fn(Option<usize>) -> u64 {
     move |of| if of == Some(owner) { u64::MAX } else { 0 }
 }
 
-/// Pages that gain most first.
-fn best(group: &Group) -> f64 {
-    group.cost - group.place
-}
-
-/// Pages that lose least first.
-fn least(group: &Group) -> f64 {
-    group.place + group.cost
-}
-
 impl Steps {
     /// These of both sides, where those that come up are worth so much more.
     fn step(
@@ -243,8 +236,8 @@ impl Steps {
         bounds: Bounds,
     ) -> Quotas {
         let [mut slow, mut fast] = self.sides.clone();
-        limits.cap(&mut slow, up, best);
-        limits.cap(&mut fast, down, least);
+        limits.cap(&mut slow, up, select::best_first);
+        limits.cap(&mut fast, down, select::least_first);
         for group in slow.iter_mut().filter(|group| group.value > group.cost) {
             group.place += lift;
         }

@@ -50,8 +50,11 @@ pub(super) struct Transitions {
     counts: Matrix,
     seen: [f64; CLASSES],
     exposure: [f64; CLASSES],
-    /// What is known until a page was observed a second time.
+    /// What is known until pages were observed a second time.
     first: Waits,
+    /// Whether the first pass is over, and whether one is in which they were.
+    begun: bool,
+    counted: bool,
     /// Whether a page was observed in this pass.
     observed: bool,
     trained: bool,
@@ -68,6 +71,8 @@ impl Transitions {
             seen: [0.0; CLASSES],
             exposure: [0.0; CLASSES],
             first: Waits::new(),
+            begun: false,
+            counted: false,
             observed: false,
             trained: false,
         }
@@ -109,7 +114,7 @@ impl Transitions {
 
     /// So many pages of which nothing was known were observed so and have come to that level.
     pub(super) fn count_first(&mut self, pages: u32, to: Level, one: Seen) {
-        if !self.is_counted() {
+        if !self.counted {
             self.first.count(pages, to, one);
         }
     }
@@ -131,6 +136,9 @@ impl Transitions {
         let keep = keep.powf(part);
         let surprise = self.trained.then(|| self.surprise(m, unseen)).flatten();
         let surprised = surprise.is_some_and(|bits| bits > alarm);
+        // Some chunks are in the second pass when the first is over.
+        self.counted |= self.begun && self.exposure.iter().any(|exposure| *exposure > 0.0);
+        self.begun = true;
         let which = usize::from(self.is_sample());
         self.pages[which] = [0.0; CLASSES];
         for class in 0..CLASSES {
@@ -156,14 +164,14 @@ impl Transitions {
         self.trained = false;
     }
 
-    /// What is known while no page was observed a second time.
+    /// What is known until a pass is over in which pages were observed a second time: those that were first say little of all.
     pub(super) fn first(&self) -> Option<&Waits> {
-        (!self.is_counted()).then_some(&self.first)
+        (!self.counted).then_some(&self.first)
     }
 
-    /// Whether a page was observed a second time.
-    pub(super) fn is_counted(&self) -> bool {
-        self.exposure.iter().any(|exposure| *exposure > 0.0)
+    /// Whether that is so.
+    pub(super) const fn is_counted(&self) -> bool {
+        self.counted
     }
 
     /// M: each row sums up to 1.
@@ -190,7 +198,7 @@ impl Transitions {
 
     /// r: visits a second by class.
     pub(super) fn rates(&self) -> [f64; CLASSES] {
-        if !self.is_counted() {
+        if !self.counted {
             return self.first.rates();
         }
         let near = near(|class| [self.seen[class], self.exposure[class]]);

@@ -10,6 +10,14 @@ const fn at(seen: bool, seconds: f64) -> Seen {
 
 const PASS: Seen = at(true, 0.5);
 
+/// After a first pass in which nothing was counted.
+fn begun() -> Transitions {
+    let mut one = Transitions::new();
+    one.count(1, 0, None, PASS);
+    one.end_pass(&one.matrix(), (0.9, 1.0), 0.5, |_| 0);
+    one
+}
+
 #[test]
 fn before_anything_was_counted_pages_stay_and_rates_are_believed_by_half() {
     let one = Transitions::new();
@@ -21,9 +29,28 @@ fn before_anything_was_counted_pages_stay_and_rates_are_believed_by_half() {
     }
 }
 
+/// Parts of a large process are in the second pass when its first is over: what is counted of them says little of all pages.
+#[test]
+fn first_waits_say_rates_until_the_second_pass_is_over() {
+    let mut one = Transitions::new();
+    for (pages, level, seen) in [(500, 80, false), (500, 160, true)] {
+        one.count(pages, 0, Some(level), at(seen, 1.0));
+        one.count_first(pages, level, at(seen, if seen { 0.01 } else { 1.0 }));
+    }
+    let first = one.rates();
+    for _ in 0..2 {
+        assert!(!one.is_counted() && one.first().is_some());
+        assert_eq!(one.rates(), first);
+        one.count(1, 80, None, PASS);
+        one.end_pass(&one.matrix(), (0.9, 1.0), 0.5, |_| 0);
+    }
+    assert!(one.is_counted() && one.first().is_none());
+    assert_ne!(one.rates(), first);
+}
+
 #[test]
 fn an_estimate_that_settles_is_no_change_of_its_page() {
-    let mut one = Transitions::new();
+    let mut one = begun();
     for _ in 0..30 {
         one.count(1, 100, None, PASS);
     }
@@ -119,7 +146,7 @@ proptest! {
     fn rows_and_rates_are_the_equations(
         counted in prop::collection::vec((any::<u8>(), any::<u8>(), any::<bool>(), 0.001_f64..2.0), 1..200),
     ) {
-        let mut one = Transitions::new();
+        let mut one = begun();
         for (from, to, seen, exposure) in counted {
             one.count(1, from, Some(to), at(seen, exposure));
         }

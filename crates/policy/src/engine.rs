@@ -189,14 +189,25 @@ impl Engine {
         }
     }
 
-    /// Lets the policy act where its time has come; gives the time to come back at the latest.
+    /// Whether the policy's time has come.
+    #[must_use]
+    pub fn is_due(&self, now: Nanos) -> bool {
+        !self.paused && now >= self.policy.next_deadline()
+    }
+
+    /// Lets the policy decide, where its time has come.
+    pub fn tick(&mut self, now: Nanos) {
+        if self.is_due(now) {
+            self.policy.tick(now);
+        }
+    }
+
+    /// Lets the policy decide where its time has come, and act; gives the time to come back at the latest.
     pub fn pump(&mut self, now: Nanos, machine: &mut impl Machine) -> Nanos {
         if self.paused {
             return now + Nanos::from_millis(100);
         }
-        if now >= self.policy.next_deadline() {
-            self.policy.tick(now);
-        }
+        self.tick(now);
         let mut refused = Vec::new();
         while let Some(what) = self.policy.poll_action() {
             if let Err(why) = self.carry_out(now, what, machine) {

@@ -141,7 +141,7 @@ pub enum Event {
         parts: u32,
         /// Entries that were read: base pages and huge pages, each one.
         pages: u64,
-        /// Processor time that the pass took.
+        /// Processor time that the pass took: the reader's, and what it took to take its readings in.
         busy: Nanos,
         /// Processor time that it took of the process itself, which had to set the bits of its pages again.
         lost: Nanos,

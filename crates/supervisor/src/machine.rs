@@ -3,7 +3,7 @@
 //!
 //! * [`managed`]: the processes, and what is kept of each: [`movers`] with their [`orders`], [`mappings`].
 //! * [`memory`]: what is free, with [`cache_room`]. [`inventory`]: what is on which nodes. `latencies`: what
-//!   reads take. [`runs_on`]: whose processors programs run on. The trackers are [`crate::tracking`]'s.
+//!   reads take. `learning`: what it takes to learn from accessed bits. [`runs_on`]: whose processors programs run on. The trackers are [`crate::tracking`]'s.
 //! * `intake`: from a tracker's and the movers' words to events; `samples`: which node a sample is of.
 //!
 //! Nothing here waits. Who has a loop asks for the descriptors, and calls when there is something to read.
@@ -12,6 +12,7 @@ pub mod cache_room;
 mod intake;
 pub mod inventory;
 mod latencies;
+mod learning;
 pub mod managed;
 pub mod mappings;
 pub mod memory;
@@ -47,6 +48,7 @@ use crate::tracking::Trackers;
 use inventory::Inventory;
 use inventory::Wanted;
 use latencies::Latencies;
+use learning::Learning;
 use managed::Managed;
 use mappings::Mappings;
 use memory::FreeMemory;
@@ -65,6 +67,7 @@ pub struct LinuxMachine {
     /// Where accesses are learnt from, if they are.
     pub trackers: Trackers,
     latencies: Option<Latencies>,
+    learning: Learning,
     inventory: Inventory,
     /// Pages that the policy asked to look at since they were handed on.
     looks: Vec<PageRef>,
@@ -87,6 +90,7 @@ impl LinuxMachine {
             memory: FreeMemory::open()?,
             trackers,
             latencies: latencies.then(Latencies::default),
+            learning: Learning::default(),
             inventory: Inventory::default(),
             looks: Vec::new(),
             blocks: MemoryBlocks::read(Path::new("/")),
@@ -116,6 +120,15 @@ impl LinuxMachine {
             latencies.measure(now, &self.tiers, |from, node, read| {
                 engine.observe(now, &Event::Latency { from, node, read });
             });
+        }
+    }
+
+    /// Lets a policy plan by what it has learnt, where it is time.
+    pub fn plan(&mut self, now: Nanos, engine: &mut Engine) {
+        if engine.is_due(now) {
+            self.learning.begin();
+            engine.tick(now);
+            self.learning.end();
         }
     }
 

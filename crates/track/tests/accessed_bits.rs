@@ -508,9 +508,21 @@ fn reading_takes_what_its_budget_is() {
         tracker
             .add(Pid(std::process::id()), false)
             .expect("this process");
-        tracker.ask(Nanos::from_millis(10), Nanos::from_millis(10), 1);
-        // The first pass knows no price yet.
-        gather(&mut tracker, start, 96, 2);
+        let asked = Nanos::from_millis(10);
+        tracker.ask(asked, asked, 1);
+        // What is asked for first is read so until it took what the budget has in 30 s.
+        let ahead = Nanos(30_000_000 * u64::from(budget_permille));
+        let first = reader_time();
+        let mut long = 0;
+        while long < 3 {
+            let pass = gather(&mut tracker, start, 96, 1);
+            let is_long = pass[0]
+                .iter()
+                .any(|one| one.as_chunk().until > Nanos(asked.0 * 3));
+            long = if is_long { long + 1 } else { 0 };
+            assert!(reader_time().since(first).0 < 3 * ahead.0 + 1_000_000_000);
+        }
+        assert!(reader_time().since(first) >= Nanos(ahead.0 / 2));
         let budget = f64::from(budget_permille);
         let (begun, before) = (Instant::now(), reader_time());
         let (mut passes, mut share) = (0, 0.0);

@@ -22,6 +22,7 @@ use terrace_track::TrackEvent;
 use terrace_track::accessed_bits::Told;
 
 use super::LinuxMachine;
+use super::learning::Learning;
 use super::managed::Managed;
 use super::orders::End;
 use super::orders::Reporter;
@@ -39,24 +40,21 @@ impl LinuxMachine {
         due: impl Fn(&Tracking) -> bool,
         mut processes: impl FnMut(TrackEvent, &mut Managed, &mut Engine),
     ) {
-        let (managed, blocks) = (&mut self.managed, &self.blocks);
+        let (managed, blocks, learning) = (&mut self.managed, &self.blocks, &mut self.learning);
         for (tracking, first) in self.trackers.iter_mut() {
             if !due(tracking) {
                 continue;
             }
             if first {
                 let processes = |event, engine: &mut Engine| processes(event, managed, engine);
-                read(tracking, now, blocks, engine, None, processes);
+                read(tracking, (now, blocks), engine, None, processes);
             } else {
-                read(
-                    tracking,
-                    now,
-                    blocks,
-                    engine,
-                    Some(&managed.pids),
-                    |_, _| (),
-                );
+                let known = Some(&managed.pids);
+                read(tracking, (now, blocks), engine, known, |_, _| ());
             }
+            learning.begin();
+            learn(tracking, now, learning, engine);
+            learning.end();
         }
     }
 
@@ -190,8 +188,7 @@ impl LinuxMachine {
 /// one that has ended since is nobody's.
 fn read(
     tracking: &mut Tracking,
-    now: Nanos,
-    blocks: &MemoryBlocks,
+    (now, blocks): (Nanos, &MemoryBlocks),
     engine: &mut Engine,
     known: Option<&BTreeSet<Pid>>,
     mut processes: impl FnMut(TrackEvent, &mut Engine),
@@ -220,6 +217,13 @@ fn read(
     if let Err(error) = polled {
         tracing::warn!("Tracker {}: {error}", tracking.name());
     }
+    for event in batch.finish() {
+        engine.observe(now, &event);
+    }
+}
+
+/// What was read of accessed bits.
+fn learn(tracking: &mut Tracking, now: Nanos, learning: &mut Learning, engine: &mut Engine) {
     tracking.told(|told| match told {
         Told::Reading(reading) => engine.accessed(now, &reading.as_chunk()),
         Told::Looked {
@@ -237,6 +241,7 @@ fn read(
                 };
                 engine.observe(now, &found);
             }
+            let busy = busy + learning.charge();
             engine.observe(now, &watched((pid, 1), pages, busy, lost));
         }
         Told::PassOver {
@@ -245,11 +250,11 @@ fn read(
             pages,
             busy,
             lost,
-        } => engine.observe(now, &watched((pid, parts), pages, busy, lost)),
+        } => {
+            let busy = busy + learning.charge();
+            engine.observe(now, &watched((pid, parts), pages, busy, lost));
+        }
     });
-    for event in batch.finish() {
-        engine.observe(now, &event);
-    }
 }
 
 const fn watched((pid, parts): (Pid, u32), pages: u64, busy: Nanos, lost: Nanos) -> Event {

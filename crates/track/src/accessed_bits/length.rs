@@ -3,30 +3,59 @@
 
 use terrace_core::Nanos;
 
+/// What is asked for in a hurry is read as asked for while it takes no more than the budget has in so long.
+const AHEAD: Nanos = Nanos::from_secs(30);
+
 /// How long passes are.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Length {
+    budget_permille: u32,
     /// How often the pass that was asked for is doubled.
     doublings: u32,
-    /// When the last pass that was not to wait is paid off.
+    /// Processor time that may be spent ahead of the budget, and when it will have paid for what was.
+    ahead: Nanos,
     paid: Nanos,
 }
 
 impl Length {
-    /// Shorter passes are asked for: somebody wants to know soon. Whether the next one is to be so whatever the last one cost,
-    /// which the budget pays off in that time.
-    pub(super) fn hurry(&mut self, pays_off: Nanos, now: Nanos) -> bool {
-        let may = now >= self.paid;
-        if may {
-            self.paid = now + pays_off;
+    pub(super) fn new(budget_permille: u32) -> Self {
+        Self {
+            budget_permille: budget_permille.max(1),
+            doublings: 0,
+            ahead: Nanos::ZERO,
+            paid: Nanos::ZERO,
         }
-        may
     }
 
-    /// As asked for, or doubled as often as it takes to last so long.
-    pub(super) fn of(&mut self, asked: Nanos, least: Nanos) -> Nanos {
-        self.doublings = doublings(self.doublings, asked, least);
+    /// Somebody wants to know soon: passes are as asked for until they took what may be spent ahead, or the budget decides as
+    /// before if the last ones are not paid for.
+    pub(super) fn hurry(&mut self, now: Nanos) {
+        if now >= self.paid {
+            self.ahead = Nanos(AHEAD.0 / 1_000 * u64::from(self.budget_permille));
+            self.paid = now;
+        }
+    }
+
+    /// A pass took so much.
+    pub(super) fn took(&mut self, busy: Nanos) {
+        if self.ahead > Nanos::ZERO {
+            self.ahead = Nanos(self.ahead.0.saturating_sub(busy.0));
+            self.paid = self.paid + self.pays(busy);
+        }
+    }
+
+    /// As asked for, or doubled as often as it takes for the budget to pay for passes that take so much.
+    pub(super) fn of(&mut self, asked: Nanos, busy: Nanos) -> Nanos {
+        if self.ahead > Nanos::ZERO {
+            return asked;
+        }
+        self.doublings = doublings(self.doublings, asked, self.pays(busy));
         Nanos(asked.0.saturating_mul(1 << self.doublings))
+    }
+
+    /// How long it takes the budget to pay for that.
+    fn pays(&self, busy: Nanos) -> Nanos {
+        Nanos(busy.0.saturating_mul(1_000) / u64::from(self.budget_permille))
     }
 }
 
@@ -60,12 +89,36 @@ mod tests {
     }
 
     #[test]
-    fn who_hurries_waits_until_the_last_time_is_paid_off() {
-        let (mut length, s) = (Length::default(), Nanos::from_secs);
-        let hurries = [(10, 6), (13, 6), (16, 6), (17, 6), (22, 6)]
-            .map(|(now, cost)| length.hurry(s(cost), s(now)));
-        assert_eq!(hurries, [true, false, true, false, true]);
-        assert_eq!(length.of(s(1), s(3)), s(4));
-        assert_eq!(length.of(s(1), Nanos::ZERO), s(1));
+    fn who_hurries_reads_as_asked_for_what_the_budget_has_in_30_s() {
+        let (mut length, s, ms) = (Length::new(50), Nanos::from_secs, Nanos::from_millis);
+        let of = |length: &mut Length, took| {
+            length.took(ms(took));
+            length.of(s(1), ms(took))
+        };
+        assert_eq!(of(&mut length, 150), s(4), "nobody hurries");
+        length.hurry(s(10));
+        let lengths = [600, 600, 600, 150].map(|took| of(&mut length, took));
+        assert_eq!(
+            lengths,
+            [s(1), s(1), s(16), s(4)],
+            "1,500 ms, and what the last of them took"
+        );
+        // 1,800 ms are paid for in 36 s.
+        length.hurry(s(45));
+        assert_eq!(of(&mut length, 150), s(4));
+        length.hurry(s(46));
+        assert_eq!(of(&mut length, 150), s(1));
+    }
+
+    #[test]
+    fn a_large_pass_is_paid_for_before_the_next_hurry() {
+        let (mut length, s) = (Length::new(50), Nanos::from_secs);
+        length.hurry(Nanos::ZERO);
+        length.took(s(20));
+        assert_eq!(length.of(s(1), s(20)), s(512));
+        length.hurry(s(399));
+        assert_eq!(length.of(s(1), s(20)), s(512));
+        length.hurry(s(400));
+        assert_eq!(length.of(s(1), s(20)), s(1));
     }
 }

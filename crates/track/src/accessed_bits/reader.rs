@@ -86,6 +86,7 @@ impl Reader {
             tables,
             nodes,
             shared,
+            length: Length::new(config.budget_permille),
             config,
             processes: BTreeMap::new(),
             young: BTreeSet::new(),
@@ -95,7 +96,6 @@ impl Reader {
             prices: Prices::default(),
             clear_ns: CLEAR_NS,
             set_ns: None,
-            length: Length::default(),
             told: Vec::new(),
         }
     }
@@ -155,10 +155,8 @@ impl Reader {
         let before = self.asked.replace(asked);
         let pass = asked.pass;
         let first = before.is_none();
-        let pays_off = self.least(Nanos::ZERO);
-        if before.is_some_and(|before| pass < before.pass) && self.length.hurry(pays_off, now) {
-            let processes = self.processes.values_mut();
-            processes.for_each(|process| process.busy_before = Nanos::ZERO);
+        if before.is_none_or(|before| pass < before.pass) {
+            self.length.hurry(now);
         }
         for (pid, process) in &mut self.processes {
             if first {
@@ -207,6 +205,7 @@ impl Reader {
             let again = now + self.pass(process.busy_before);
             self.queue.push(Reverse((again, pid, What::Begin)));
         } else if process.left == 0 && !process.slices.is_empty() {
+            self.length.took(process.busy);
             self.told.push(Told::PassOver {
                 pid,
                 parts: process.turns.parts(),
@@ -253,15 +252,9 @@ impl Reader {
     /// the process at hand, which is not among the others meanwhile.
     fn pass(&mut self, own: Nanos) -> Nanos {
         let asked = self.asked.map_or(Nanos::from_secs(1), |asked| asked.pass);
-        let least = self.least(own);
-        self.length.of(asked, least)
-    }
-
-    /// How long a pass is to be at least by the budget.
-    fn least(&self, own: Nanos) -> Nanos {
         let others = self.processes.values().map(|process| process.busy_before.0);
-        let busy = others.sum::<u64>() + own.0;
-        Nanos(busy.saturating_mul(1_000) / u64::from(self.config.budget_permille.max(1)))
+        let busy = Nanos(others.sum::<u64>() + own.0);
+        self.length.of(asked, busy)
     }
 
     fn begin(&mut self, process: &mut Process, now: Nanos) -> bool {

@@ -2,7 +2,7 @@
 //! How often to look, and how closely: a pass's length and its shortest wait.
 //!
 //! ```text
-//! cost      = busy + lost: processor time of the last pass, as the reader tells it, and what programs lost to it
+//! cost      = busy + lost: Terrace's processor time of the last pass, reading and learning from it, and what programs lost to it
 //! share     = the larger of  busy / pass  and  lost / (pass * processors that the programs run on)
 //! waited    = pass / 2 * what the last plan saves a second: it came up evenly in the pass, and was not had meanwhile
 //! pass      x 2  while  waited < cost / 2  and  share > 1 %,  or  share > 5 %
@@ -43,7 +43,7 @@ const SAMPLE_CHUNKS: usize = 8;
 /// What reading all pages once takes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Price {
-    /// Of the reader's processor, ns.
+    /// Of Terrace's processor time, ns.
     pub(super) busy: f64,
     /// Of the programs' time, ns.
     pub(super) lost: f64,

@@ -208,9 +208,7 @@ impl Domain {
     /// Lets the policy act. Gives the time to come back at the latest.
     pub fn act(&mut self, now: Nanos) -> Nanos {
         self.machine.take_inventory(now, &mut self.engine);
-        self.machine.plan(now, &mut self.engine);
-        let deadline = self.engine.pump(now, &mut self.machine);
-        self.machine.flush();
+        let deadline = self.machine.pump(now, &mut self.engine);
         if self.machine.is_busy() {
             return now;
         }

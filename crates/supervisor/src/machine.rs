@@ -3,7 +3,7 @@
 //!
 //! * [`managed`]: the processes, and what is kept of each: [`movers`] with their [`orders`], [`mappings`].
 //! * [`memory`]: what is free, with [`cache_room`]. [`inventory`]: what is on which nodes. `latencies`: what
-//!   reads take. `learning`: what it takes to learn from accessed bits. [`runs_on`]: whose processors programs run on. The trackers are [`crate::tracking`]'s.
+//!   reads take. `meter`: what all of that takes here. [`runs_on`]: whose processors programs run on. The trackers are [`crate::tracking`]'s.
 //! * `intake`: from a tracker's and the movers' words to events; `samples`: which node a sample is of.
 //!
 //! Nothing here waits. Who has a loop asks for the descriptors, and calls when there is something to read.
@@ -12,10 +12,10 @@ pub mod cache_room;
 mod intake;
 pub mod inventory;
 mod latencies;
-mod learning;
 pub mod managed;
 pub mod mappings;
 pub mod memory;
+mod meter;
 pub mod movers;
 pub mod orders;
 pub mod runs_on;
@@ -48,11 +48,11 @@ use crate::tracking::Trackers;
 use inventory::Inventory;
 use inventory::Wanted;
 use latencies::Latencies;
-use learning::Learning;
 use managed::Managed;
 use mappings::Mappings;
 use memory::FreeMemory;
 use memory::largest;
+use meter::Meter;
 use movers::Movers;
 
 /// See the module.
@@ -67,7 +67,9 @@ pub struct LinuxMachine {
     /// Where accesses are learnt from, if they are.
     pub trackers: Trackers,
     latencies: Option<Latencies>,
-    learning: Learning,
+    /// What learning from accessed bits takes here, and what orders take.
+    learning: Meter,
+    ordering: Meter,
     inventory: Inventory,
     /// Pages that the policy asked to look at since they were handed on.
     looks: Vec<PageRef>,
@@ -90,7 +92,8 @@ impl LinuxMachine {
             memory: FreeMemory::open()?,
             trackers,
             latencies: latencies.then(Latencies::default),
-            learning: Learning::default(),
+            learning: Meter::default(),
+            ordering: Meter::default(),
             inventory: Inventory::default(),
             looks: Vec::new(),
             blocks: MemoryBlocks::read(Path::new("/")),
@@ -123,13 +126,25 @@ impl LinuxMachine {
         }
     }
 
-    /// Lets a policy plan by what it has learnt, where it is time.
-    pub fn plan(&mut self, now: Nanos, engine: &mut Engine) {
+    /// Lets a policy plan by what it has learnt, where it is time, and carries out what it wants. Gives the time to come back at the
+    /// latest.
+    pub fn pump(&mut self, now: Nanos, engine: &mut Engine) -> Nanos {
         if engine.is_due(now) {
             self.learning.begin();
             engine.tick(now);
             self.learning.end();
         }
+        let before = engine.stats_mut().ordered;
+        self.ordering.begin();
+        let deadline = engine.pump(now, self);
+        self.flush();
+        // What an agent did comes without a price.
+        if engine.stats_mut().ordered > before && self.managed.movers.links.is_empty() {
+            self.ordering.end();
+        } else {
+            self.ordering.drop();
+        }
+        deadline
     }
 
     /// Tells where processes run of which that is not known; with `again`, of all where it has changed.
@@ -148,7 +163,7 @@ impl LinuxMachine {
     }
 
     /// Hands on what was asked for page by page.
-    pub fn flush(&mut self) {
+    fn flush(&mut self) {
         self.managed.movers.flush();
         if !self.looks.is_empty() {
             self.trackers.look(std::mem::take(&mut self.looks));

@@ -22,8 +22,8 @@ use terrace_track::TrackEvent;
 use terrace_track::accessed_bits::Told;
 
 use super::LinuxMachine;
-use super::learning::Learning;
 use super::managed::Managed;
+use super::meter::Meter;
 use super::orders::End;
 use super::orders::Reporter;
 use super::samples::Batch;
@@ -60,14 +60,21 @@ impl LinuxMachine {
 
     /// All that movers have to say.
     pub fn take_reports(&mut self, now: Nanos, budget: Option<&Budget>, engine: &mut Engine) {
-        while let Some(done) = self.managed.movers.move_pages.poll() {
-            let end = End {
-                seq: done.seq,
-                outcome: done.outcome,
-                inaccessible: Nanos::ZERO,
-            };
-            self.ended(now, Reporter::MovePages, end, budget, engine);
-            engine.observe(now, &cost_of(&done));
+        let poll = || self.managed.movers.move_pages.poll();
+        let ends: Vec<Done> = std::iter::from_fn(poll).collect();
+        if !ends.is_empty() {
+            self.ordering.begin();
+            let own = Nanos(self.ordering.charge().0 / ends.len() as u64);
+            for done in &ends {
+                let end = End {
+                    seq: done.seq,
+                    outcome: done.outcome,
+                    inaccessible: Nanos::ZERO,
+                };
+                self.ended(now, Reporter::MovePages, end, budget, engine);
+                engine.observe(now, &cost_of(done, own));
+            }
+            self.ordering.end();
         }
         while let Some(end) = self.managed.movers.refused() {
             self.ended(now, Reporter::MovePages, end, budget, engine);
@@ -223,7 +230,7 @@ fn read(
 }
 
 /// What was read of accessed bits.
-fn learn(tracking: &mut Tracking, now: Nanos, learning: &mut Learning, engine: &mut Engine) {
+fn learn(tracking: &mut Tracking, now: Nanos, learning: &mut Meter, engine: &mut Engine) {
     tracking.told(|told| match told {
         Told::Reading(reading) => engine.accessed(now, &reading.as_chunk()),
         Told::Looked {
@@ -267,9 +274,9 @@ const fn watched((pid, parts): (Pid, u32), pages: u64, busy: Nanos, lost: Nanos)
     }
 }
 
-/// What `move_pages` took for an order.
-fn cost_of(done: &Done) -> Event {
-    let (size, busy) = (done.page.size, done.busy);
+/// What an order took: `move_pages`, and this thread its own share.
+fn cost_of(done: &Done, own: Nanos) -> Event {
+    let (size, busy) = (done.page.size, done.busy + own);
     let moved = done.outcome.moved();
     let pages = if moved { size.base_pages() } else { 0 };
     Event::Moved {

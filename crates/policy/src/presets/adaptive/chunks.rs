@@ -66,17 +66,11 @@ impl Chunks {
         self.all.get(&key)
     }
 
-    /// The chunk of a page and its number there, if it is known in that size.
-    pub(super) fn find(&mut self, page: PageRef) -> Option<(&mut Chunk, usize)> {
-        let (number, index) = split(page.addr);
-        let chunk = self.all.get_mut(&(page.pid, number))?;
-        (chunk.size() == page.size && chunk.present.get(index)).then_some((chunk, index))
-    }
-
-    /// Where the page is, if it is in memory, in that size.
-    pub(super) fn where_is(&mut self, page: PageRef) -> Option<Place> {
-        let (chunk, index) = self.find(page)?;
-        Some(chunk.spread.get(index))
+    /// Where the page is, if it is in memory, in that size; and where it first was.
+    pub(super) fn lies(&mut self, page: PageRef) -> Option<(Place, Place)> {
+        let (chunk, index) = find(&mut self.all, page)?;
+        let home = chunk.home().unwrap_or(&chunk.spread);
+        Some((chunk.spread.get(index), home.get(index)))
     }
 
     /// The page has moved.
@@ -104,13 +98,6 @@ impl Chunks {
         })
     }
 
-    /// Where a page first was.
-    pub(super) fn home_of(&mut self, page: PageRef) -> Option<Place> {
-        let (chunk, index) = self.find(page)?;
-        let home = chunk.home().unwrap_or(&chunk.spread);
-        Some(home.get(index))
-    }
-
     /// The page is not there any more.
     pub(super) fn lost(&mut self, page: PageRef) {
         self.change(page, |chunk, one| {
@@ -121,14 +108,14 @@ impl Chunks {
     }
 
     fn change(&mut self, page: PageRef, change: impl FnOnce(&mut Chunk, &PageBits)) {
-        let mut census = self.census.remove(&page.pid).unwrap_or_default();
-        if let Some((chunk, index)) = self.find(page) {
-            let one = PageBits::one(index);
-            census.remove(chunk, &one);
-            change(chunk, &one);
-            census.add(chunk, &one);
-        }
-        self.census.insert(page.pid, census);
+        let Some((chunk, index)) = find(&mut self.all, page) else {
+            return;
+        };
+        let census = self.census.entry(page.pid).or_default();
+        let one = PageBits::one(index);
+        census.remove(chunk, &one);
+        change(chunk, &one);
+        census.add(chunk, &one);
     }
 
     /// The process gave these addresses back.
@@ -208,6 +195,13 @@ impl Chunks {
         let each = CHUNK_PAGES + size_of::<Chunk>() + size_of::<Key>() + size_of::<Spread>();
         (self.all.len() * each + lag::copied(self.all.len())) as u64
     }
+}
+
+/// The chunk of a page and its number there, if it is known in that size.
+fn find(all: &mut BTreeMap<Key, Chunk>, page: PageRef) -> Option<(&mut Chunk, usize)> {
+    let (number, index) = split(page.addr);
+    let chunk = all.get_mut(&(page.pid, number))?;
+    (chunk.size() == page.size && chunk.present.get(index)).then_some((chunk, index))
 }
 
 #[cfg(test)]

@@ -16,11 +16,11 @@ fn pages_come_move_and_go() {
     chunks.place((PID, 5), (false, 0), (PageBits::ALL, Spread::default()));
     let page = page_of((PID, 5), 7, PageSize::Base4K);
     assert_eq!(split(page.addr), (5, 7));
-    assert_eq!(chunks.where_is(page), Some(0));
+    assert_eq!(chunks.lies(page), Some((0, 0)));
     chunks.moved(page, 6);
-    assert_eq!(chunks.where_is(page), Some(6));
+    assert_eq!(chunks.lies(page), Some((6, 0)));
     let huge = page_of((PID, 5), 0, PageSize::Huge2M);
-    assert_eq!(chunks.where_is(huge), None, "not in that size");
+    assert_eq!(chunks.lies(huge), None, "not in that size");
     chunks.unmapped(
         PID,
         Range {
@@ -28,7 +28,7 @@ fn pages_come_move_and_go() {
             end: Addr(page.addr.0 + 4096),
         },
     );
-    assert_eq!(chunks.where_is(page), None);
+    assert_eq!(chunks.lies(page), None);
     let all = Range {
         start: Addr(0),
         end: Addr(u64::MAX),

@@ -38,6 +38,14 @@ pub(super) struct Moves {
     most: usize,
 }
 
+/// Where a page goes from, where to, and where it first was.
+#[derive(Debug, Clone, Copy)]
+struct Way {
+    from: Place,
+    to: Place,
+    home: Place,
+}
+
 impl Moves {
     pub(super) fn new(most: usize) -> Self {
         Self {
@@ -95,8 +103,10 @@ impl Adaptive {
     fn next_to(&mut self, side: usize) -> Option<Action> {
         while let Some(&Order { page, from }) = self.moves.plan.0[side].front() {
             let bytes = page.size.bytes();
-            let is_there = !self.moves.busy(page) && self.chunks.where_is(page) == Some(from);
-            let Some(on) = self.sides.of(from).filter(|_| is_there) else {
+            let lies = self.chunks.lies(page);
+            let home = lies.and_then(|(place, home)| (place == from).then_some(home));
+            let free = home.filter(|_| !self.moves.busy(page));
+            let Some((on, home)) = self.sides.of(from).zip(free) else {
                 self.moves.plan.0[side].pop_front();
                 continue;
             };
@@ -105,13 +115,18 @@ impl Adaptive {
                 self.node_with_room(below, bytes)
             });
             if let Some(to) = node {
-                if !self.pays(page, (from, self.places.of(to)), side) {
+                let way = Way {
+                    from,
+                    to: self.places.of(to),
+                    home,
+                };
+                let Some(up) = self.pays(page, way, side) else {
                     // Nor is room made for its pages any more.
                     self.moves.plan.drop_of(page.pid);
                     continue;
-                }
+                };
                 self.moves.plan.0[side].pop_front();
-                return Some(self.order(page, from, to));
+                return Some(self.order(page, (from, to), up));
             }
             if on < side {
                 self.moves.plan.0[side].clear();
@@ -130,34 +145,28 @@ impl Adaptive {
         pages.map(|(pages, size)| pages * self.costs.of(size)).sum()
     }
 
-    /// Whether a page may move so, by what its process earned; it is charged for that. Who gives way does not pay, and who goes where it
-    /// first was may always.
-    fn pays(&mut self, page: PageRef, (from, to): (Place, Place), side: usize) -> bool {
+    /// Whether a page that moves so goes up; nothing where its process has not earned that. It is charged for it: who gives way does
+    /// not pay, and who goes where it first was may always.
+    fn pays(&mut self, page: PageRef, way: Way, side: usize) -> Option<bool> {
+        let goes_up = |process: &Process| process.saved_ns(way.from, way.to) > 0.0;
+        if !self.processes.get(&page.pid).is_some_and(goes_up) {
+            return Some(false);
+        }
         let room = self.spare(side) >= i128::from(page.size.bytes());
         let takes = self.costs.of(page.size) * if room { 1.0 } else { 2.0 };
+        let free = way.home == way.to || !self.has_ledger(page.pid);
         let once = self.once(page.pid);
-        let binds = self.has_ledger(page.pid);
-        let returns = self.chunks.home_of(page) == Some(to);
-        let Some(process) = self.processes.get_mut(&page.pid) else {
-            return true;
-        };
-        if process.saved_ns(from, to) <= 0.0 {
-            return true;
-        }
-        let may = returns || !binds || takes <= process.ledger.may(once);
-        if may {
-            process.ledger.spend(takes);
-        }
-        may
+        let ledger = &mut self.processes.get_mut(&page.pid)?.ledger;
+        (free || takes <= ledger.may(once)).then(|| {
+            ledger.spend(takes);
+            true
+        })
     }
 
-    fn order(&mut self, page: PageRef, from: Place, to: NodeId) -> Action {
+    fn order(&mut self, page: PageRef, (from, to): (Place, NodeId), up: bool) -> Action {
         let source = self.places.only_node(from);
         self.memory.ordered(source, to, page.size.bytes());
         self.moves.under_way.insert(page, (source, to));
-        let place = self.places.of(to);
-        let saved = |process: &Process| process.saved_ns(from, place) > 0.0;
-        let up = self.processes.get(&page.pid).is_some_and(saved);
         let keep_shadow = false;
         let migration = if up {
             Migration::Promote { to, keep_shadow }

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What it takes to learn from accessed bits here, in the supervisor's thread: taking readings in, planning by them. It is charged to
-//! the pass that ends next, as what the reader's thread took: a policy that weighs what looking costs weighs all of it.
+//! What the supervisor's own thread spends on something, until that is charged to what it was for: taking readings in and planning by
+//! them to the pass that ends next, giving orders and taking their ends in to the orders that end next. A policy that weighs what
+//! looking and moving cost weighs all of it.
 
 use terrace_core::Nanos;
 use terrace_sys::clock;
 
-/// Processor time of this thread that went into readings and was charged to no pass yet.
+/// Processor time of this thread that was charged to nothing yet.
 #[derive(Debug, Default)]
-pub(super) struct Learning {
+pub(super) struct Meter {
     spent: Nanos,
     /// What the thread had run when it began, while it does.
     since: Option<Nanos>,
 }
 
-impl Learning {
+impl Meter {
     pub(super) fn begin(&mut self) {
         self.since = Some(clock::thread_cpu_time());
     }
@@ -23,7 +24,12 @@ impl Learning {
         self.since = None;
     }
 
-    /// A pass is over: all that was not charged yet.
+    /// Ends what came to nothing.
+    pub(super) fn drop(&mut self) {
+        self.since = None;
+    }
+
+    /// All that was not charged yet.
     pub(super) fn charge(&mut self) -> Nanos {
         self.count();
         std::mem::take(&mut self.spent)
@@ -49,21 +55,21 @@ mod tests {
 
     #[test]
     fn what_is_spent_between_begin_and_end_is_charged_once() {
-        let (mut learning, ms) = (Learning::default(), Nanos::from_millis);
+        let (mut meter, ms) = (Meter::default(), Nanos::from_millis);
         let begun = clock::thread_cpu_time();
-        learning.begin();
+        meter.begin();
         work(ms(4));
-        let first = learning.charge();
+        let first = meter.charge();
         work(ms(2));
-        learning.end();
+        meter.end();
         work(ms(20));
-        let second = learning.charge();
+        let second = meter.charge();
         assert!(first >= ms(4) && second >= ms(2));
         let all = clock::thread_cpu_time().since(begun);
         assert!(
             first + second + ms(20) <= all,
             "{first:?} {second:?} of {all:?}"
         );
-        assert_eq!(learning.charge(), Nanos::ZERO);
+        assert_eq!(meter.charge(), Nanos::ZERO);
     }
 }

@@ -35,7 +35,7 @@ kernel: build
 demo: build kernel
 	@mkdir -p results
 	$(LAB) compare --machine $(MACHINE) --workloads nomad-small-read:full,redis:slow \
-	  --systems none,kernel,adaptive,oracle --seconds 40 --rounds 2 --within 18m \
+	  --systems none,kernel,adaptive,oracle --seconds 30 --rounds 2 --within 13m \
 	  --json results/demo.json --html results/demo.html
 
 bench: build kernel

@@ -142,7 +142,7 @@ impl LinuxMachine {
         if engine.stats_mut().ordered > before && self.managed.movers.links.is_empty() {
             self.ordering.end();
         } else {
-            self.ordering.drop();
+            self.ordering.discard();
         }
         deadline
     }

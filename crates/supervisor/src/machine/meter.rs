@@ -25,7 +25,7 @@ impl Meter {
     }
 
     /// Ends what came to nothing.
-    pub(super) fn drop(&mut self) {
+    pub(super) fn discard(&mut self) {
         self.since = None;
     }
 

@@ -117,8 +117,12 @@ impl LinuxMachine {
         self.trackers.resized(largest);
     }
 
-    /// Tells what reads take, where the policy weighs it and it is time.
+    /// Tells what reads take, where the policy weighs it and it is time; nothing while it is paused, so that it starts afresh.
     pub fn measure_latencies(&mut self, now: Nanos, engine: &mut Engine) {
+        if let Some(latencies) = self.latencies.as_mut().filter(|_| engine.paused()) {
+            latencies.open(&self.tiers);
+            return;
+        }
         if let Some(latencies) = &mut self.latencies {
             latencies.measure(now, &self.tiers, |from, node, read| {
                 engine.observe(now, &Event::Latency { from, node, read });

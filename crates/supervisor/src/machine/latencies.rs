@@ -22,6 +22,11 @@ pub(crate) struct Latencies {
 }
 
 impl Latencies {
+    /// Takes what it needs of the nodes, while they have it to give.
+    pub(crate) fn open(&mut self, tiers: &Tiers) {
+        self.nodes.get_or_insert_with(|| open(tiers));
+    }
+
     /// Times reads where it is time, and tells what they take.
     pub(crate) fn measure(
         &mut self,

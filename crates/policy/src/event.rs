@@ -122,7 +122,7 @@ pub enum Event {
         /// Whether it was accessed since its bit was cleared before.
         accessed: bool,
     },
-    /// Migrations took processor time: the mover's, whoever asked for them.
+    /// Migrations took processor time, whoever asked for them: the mover's, and what it took to give their orders and take their ends in.
     Moved {
         /// How many base pages' worth of memory was moved.
         pages: u32,

@@ -323,6 +323,13 @@ impl Terminal {
             self.text += &String::from_utf8_lossy(&more);
         }
     }
+
+    /// Ends what reads words, and then the shell, which drops what was typed before it had the terminal again.
+    fn leave(&mut self) {
+        self.types(b"\x04");
+        self.follows("bash-");
+        self.types(b"exit 3\n");
+    }
 }
 
 #[test]
@@ -364,7 +371,7 @@ fn the_terminal_s_keys_reach_the_program_once() {
 
 /// A program that reads words, run by an interactive shell.
 fn reader(dir: &Path, before: &str) -> Terminal {
-    let mut terminal = Terminal::open(dir, "bash --norc --noprofile -i");
+    let mut terminal = Terminal::open(dir, "env -u PS1 bash --norc --noprofile -i");
     let program = "echo be\"\"gun; while read word; do echo got-$word; done";
     terminal.types(format!("{before} sh -c '{program}'\n").as_bytes());
     terminal.follows("begun");
@@ -386,7 +393,7 @@ fn it_can_be_stopped_and_brought_back() {
         terminal.types(format!("{turn}\n").as_bytes());
         terminal.follows(&format!("got-{turn}"));
     }
-    terminal.types(b"\x04exit 3\n");
+    terminal.leave();
     assert_eq!(terminal.script.wait().expect("ends").code(), Some(3));
 }
 
@@ -419,6 +426,6 @@ fn a_program_that_does_not_stop_goes_on() {
         "{}",
         terminal.text
     );
-    terminal.types(b"\x04exit 3\n");
+    terminal.leave();
     assert_eq!(terminal.script.wait().expect("ends").code(), Some(3));
 }

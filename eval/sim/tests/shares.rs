@@ -84,7 +84,7 @@ fn each_has_its_floor_and_no_more_than_its_ceiling() {
 #[test]
 fn who_counts_more_has_more() {
     let first = Share {
-        priority: 30,
+        priority: 9,
         ..Share::default()
     };
     let ([a, b], [_, more]) = (fast(&[]), fast(&[("b", first)]));

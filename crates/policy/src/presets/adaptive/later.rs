@@ -79,7 +79,7 @@ pub(super) fn differences(m: &Matrix, r: &[f64; CLASSES], terms: Terms) -> Value
 /// base pages.
 pub(super) fn price(groups: &[Group], capacity: u64) -> f64 {
     let mut left = capacity;
-    for index in order(groups, |group| group.saves).into_iter().rev() {
+    for index in order(groups, |group| -group.saves) {
         let group = &groups[index];
         if group.pages > left {
             return group.saves;

@@ -9,8 +9,8 @@
 //! swap p with q           if  d_p - d_q     > c_p + c_q       greatest differences first
 //! ```
 //!
-//! The slow groups are gone through from the greatest d - c, the fast ones from the least d + c, where that is the same by their classes:
-//! who was seen sooner is not visited less. They give quotas; a walk over the pages then takes as many of each group ([`super::take`]).
+//! The slow groups are gone through from the greatest d - c, the fast ones from the least d + c, and
+//! give quotas; a walk over the pages then takes as many of each group ([`super::take`]).
 
 /// Pages of one value.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -64,7 +64,7 @@ impl Quotas {
     }
 }
 
-/// The order of the groups by what they are worth, the least first; where that was not told apart, a process's lower class.
+/// The order of the groups by a key: indexes, the least first.
 pub(super) fn order(groups: &[Group], key: impl Fn(&Group) -> f64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..groups.len()).filter(|i| groups[*i].pages > 0).collect();
     order.sort_by(|a, b| key(&groups[*a]).total_cmp(&key(&groups[*b])));
@@ -73,9 +73,7 @@ pub(super) fn order(groups: &[Group], key: impl Fn(&Group) -> f64) -> Vec<usize>
 
 /// Who goes up first.
 pub(super) fn best_first(groups: &[Group]) -> Vec<usize> {
-    let mut order = order(groups, |group| group.place - group.cost);
-    order.reverse();
-    order
+    order(groups, |group| group.cost - group.place)
 }
 
 /// Who goes down first.
@@ -246,16 +244,6 @@ mod tests {
             let few = quotas(&up, &down, Bounds { room, most: 3, ..ALL });
             prop_assert!(few.up.iter().sum::<u64>() <= 3);
         }
-    }
-
-    /// A plan for pages of which nobody can tell which is visited more takes those that were seen sooner.
-    #[test]
-    fn of_what_was_not_told_apart_the_higher_class_goes_up_and_the_lower_down() {
-        let groups = [page(9.0), page(9.0), page(9.0)];
-        let room = Bounds { room: 1, ..ALL };
-        assert_eq!(quotas(&groups, &[], room).up, [0, 0, 1]);
-        let short = Bounds { short: 2, ..ALL };
-        assert_eq!(quotas(&[], &groups, short).down, [1, 1, 0]);
     }
 
     #[test]

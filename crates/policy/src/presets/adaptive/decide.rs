@@ -118,27 +118,38 @@ impl Adaptive {
             process.transitions.forget();
             process.lag = Lag::new();
         }
+        self.turn(pid, changed);
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return;
+        };
         let pages = self.chunks.census().get(&pid);
         let reads = self.latencies.reads_ns(&self.places, process.runs_on);
         process.sees(process.runs_on, reads, &self.places);
         process.end_pass(&self.params, pages);
-        if changed || parts > 1 {
-            // Passes in a row are counted only where all of them are of one length and of all chunks.
-            self.chunks.of(pid).for_each(|(_, chunk)| chunk.then = None);
+        if parts == 1 {
+            self.chunks.expire(pid, process.pass);
         }
-        if parts > 1 {
+    }
+
+    /// Counts what the pages did where L passes in a row were of one length and of all chunks, and begins to count anew.
+    fn turn(&mut self, pid: Pid, changed: bool) {
+        let Some(process) = self.processes.get_mut(&pid) else {
+            return;
+        };
+        if changed || process.parts > 1 {
+            self.chunks.of(pid).for_each(|(_, chunk)| chunk.then = None);
+            process.lag.drop_now();
+        }
+        if process.parts > 1 || !process.pass.is_multiple_of(LAG) {
             return;
         }
-        if process.pass.is_multiple_of(LAG) {
-            let chunks = self.chunks.len();
-            if self.chunks.of(pid).any(|(_, chunk)| chunk.then.is_some()) {
-                process.lag.fade(keep);
-            }
-            for (key, chunk) in self.chunks.of(pid) {
-                process.lag.turn(key.1, chunk, process.pass, chunks);
-            }
+        if self.chunks.of(pid).any(|(_, chunk)| chunk.then.is_some()) {
+            process.lag.fade(self.params.keep());
         }
-        self.chunks.expire(pid, process.pass);
+        let chunks = self.chunks.len();
+        for (key, chunk) in self.chunks.of(pid) {
+            process.lag.turn(key.1, chunk, process.pass, chunks);
+        }
     }
 
     /// What the plan has shown of the passes before it.

@@ -5,8 +5,8 @@
 //! ```text
 //! P[seen in (a, b]]  = sum over j of w_j (e^(-l_j a) - e^(-l_j b))            l_j: a rate, w_j: the share of pages that has it
 //! r[k]               = sum over j of l_j P[j | k]                             k: what was seen
-//! D[k]               = (r[k] s - price) T + gamma * (sum over j of P[j | k] clamp(D_j, -c, c))
-//! D_j                = (l_j s - price) T + gamma clamp(D_j, -c, c)
+//! D[k]               = (r[k] s - price) T + gamma * (sum over j of P[j | k] clamp(D_j, -c, c + a))
+//! D_j                = (l_j s - price) T + gamma clamp(D_j, -c, c + a)
 //! ```
 //!
 //! Where all pages are alike some are seen sooner, by chance, and by its own wait each of them would be hot. So the waits are
@@ -107,17 +107,17 @@ pub(super) struct Fit {
 impl Fit {
     /// D by class; 0 of a class that no page has.
     pub(super) fn differences(&self, terms: Terms) -> Values {
-        let Terms { gamma, cost, .. } = terms;
+        let gamma = terms.gamma;
         let later = |part: &Part| {
             let now = terms.now(part.rate);
-            // Within the clamp it is a sum over all passes.
+            // Within the clamp it is a sum over all passes; beyond it what follows has the same sign and is at its end.
             let stays = now / (1.0 - gamma);
-            let d = if stays.abs() < cost {
+            let end = terms.clamp(stays);
+            terms.clamp(if end == stays {
                 stays
             } else {
-                now + gamma * cost.copysign(now)
-            };
-            d.clamp(-cost, cost)
+                now + gamma * end
+            })
         };
         let later: Vec<f64> = self.parts.iter().map(later).collect();
         std::array::from_fn(|class| {

@@ -11,6 +11,7 @@ const TERMS: Terms = Terms {
     saved_ns: 150.0,
     price: 150.0 * 20.0,
     cost: 4_000.0,
+    ask: 0.0,
 };
 
 /// What readings show of pages of which so large a share was not seen by some time; the classes that

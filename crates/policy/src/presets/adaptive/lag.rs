@@ -2,20 +2,21 @@
 //! What pages of a class did in the eight passes after it was estimated: M and r over the time that a move has to pay.
 //!
 //! ```text
-//! M_L[k][k'] = (N_L[k][k'] + A M[k][k']) / (N_L[k] + A)       k at a pass, k' L = 8 passes later
-//! r_p[k]     = (seen_p[k] + B) / (exposure_p[k] + B / r[k])   in all L passes, visits a second; p: where it was at first
+//! M_L[k][k'] = (N_L[k][k'] + A [k' = k]) / (N_L[k] + A)          k at a pass, k' L = 8 passes later
+//! r_p[k]     = (seen_p[k] + B) / (exposure_p[k] + B / r_L[k])    in all L passes, visits a second; p: where it was at first
+//! r_L[k]     = (sum over n < L of (M^n r)[k]) / L
 //! ```
 //!
 //! A class is a noisy estimate, and M counts what the noise does from one pass to the next. Its powers make of that a walk
 //! that leads anywhere in time; but most pages stay what they are, and only look different each time. Over L passes
-//! the estimate is a new one: what is then left of a class is what was true of it.
+//! the estimate is a new one: what is then left of a class is what was true of it. Until that was counted pages are taken to
+//! stay what M makes of them in L passes.
 //!
 //! Rates are by place, too: it remembers of a page what its class has forgotten. One of the slow tier that looks hot has been taken
 //! for cold before, or it would have gone up; so it is likelier to be cold than a page of its class in the fast tier. With one rate for
 //! both, pages of nearly equal rate change places for ever, whichever looks better.
 //!
-//! Counted against a copy of the levels of L passes ago, kept of a sample of the chunks where there are many ([`sampled`]). Until
-//! there is one, M and r stand for them.
+//! Counted against a copy of the levels of L passes ago, kept of a sample of the chunks where there are many ([`sampled`]).
 
 use terrace_core::Addr;
 use terrace_core::CHUNK_BYTES;
@@ -35,21 +36,29 @@ use super::transitions::Matrix;
 
 /// L.
 pub(super) const LAG: u32 = 8;
-/// A and B: a class that few pages were in is taken to do what M and r say. Greater than theirs, as the greatest of 256
+/// A and B: a class that few pages were in is taken to stay, and to have what M and r say. Greater than theirs, as the greatest of 256
 /// rates is looked for over eight passes: with 4, what chance makes look best is what moves.
 const ROW_PRIOR: f64 = 64.0;
 const RATE_PRIOR: f64 = 64.0;
 /// Chunks up to which all are counted; 512 MiB.
 const CHUNKS: usize = 256;
 
+/// Visits and how long pages were watched, s, by place and class.
+#[derive(Debug, Clone)]
+struct Sightings {
+    seen: [[f64; CLASSES]; PLACES],
+    exposure: [[f64; CLASSES]; PLACES],
+}
+
 /// The counters of one process.
 #[derive(Debug, Clone)]
 pub(super) struct Lag {
     counts: Matrix,
-    seen: Box<[[f64; CLASSES]; PLACES]>,
-    exposure: Box<[[f64; CLASSES]; PLACES]>,
-    /// Pages were counted over L passes.
-    pub(super) trained: bool,
+    whole: Box<Sightings>,
+    /// Of the L passes that are under way: those soon after a page was in its class say more for it than all of them do.
+    now: Box<Sightings>,
+    /// r_L at the end of the last pass.
+    r: [f64; CLASSES],
 }
 
 /// A chunk's levels of L passes ago, and where its pages were.
@@ -70,13 +79,20 @@ pub(super) fn copied(chunks: usize) -> usize {
     chunks.min(2 * CHUNKS) * size_of::<Then>()
 }
 
+impl Sightings {
+    const NONE: Self = Self {
+        seen: [[0.0; CLASSES]; PLACES],
+        exposure: [[0.0; CLASSES]; PLACES],
+    };
+}
+
 impl Lag {
     pub(super) fn new() -> Self {
         Self {
             counts: vec![[0.0; CLASSES]; CLASSES],
-            seen: Box::new([[0.0; CLASSES]; PLACES]),
-            exposure: Box::new([[0.0; CLASSES]; PLACES]),
-            trained: false,
+            whole: Box::new(Sightings::NONE),
+            now: Box::new(Sightings::NONE),
+            r: [0.0; CLASSES],
         }
     }
 
@@ -85,17 +101,30 @@ impl Lag {
     pub(super) fn count(&mut self, then: &Then, page: usize, one: Seen) {
         if then.levels[page] > 0 {
             let (place, class) = (then.spread.get(page), class_of(then.levels[page]));
-            self.seen[place][class] += f64::from(u8::from(one.seen));
-            self.exposure[place][class] += one.exposure();
+            self.now.seen[place][class] += f64::from(u8::from(one.seen));
+            self.now.exposure[place][class] += one.exposure();
         }
     }
 
-    /// L passes are over: what was counted before keeps so much of its weight.
+    /// L passes are over, and were counted: what was before keeps so much of its weight.
     pub(super) fn fade(&mut self, keep: f64) {
         let rows = self.counts.iter_mut().flatten();
-        let places = self.seen.iter_mut().chain(self.exposure.iter_mut());
-        let all = rows.chain(places.flatten());
-        all.for_each(|n| *n *= keep);
+        rows.for_each(|n| *n *= keep);
+        let (whole, now) = (&mut *self.whole, &mut *self.now);
+        let ways = [
+            (&mut whole.seen, &now.seen),
+            (&mut whole.exposure, &now.exposure),
+        ];
+        for (whole, now) in ways {
+            let both = whole.iter_mut().flatten().zip(now.iter().flatten());
+            both.for_each(|(whole, now)| *whole = *whole * keep + now);
+        }
+        self.drop_now();
+    }
+
+    /// The passes under way are not L in a row.
+    pub(super) fn drop_now(&mut self) {
+        *self.now = Sightings::NONE;
     }
 
     /// L passes are over: the pages of one of so many chunks have come from the levels of its copy to what they have
@@ -108,7 +137,6 @@ impl Lag {
         if let Some(then) = &chunk.then {
             for page in chunk.present.pages().filter(|page| then.levels[*page] > 0) {
                 self.counts[class_of(then.levels[page])][class_of(chunk.levels[page])] += 1.0;
-                self.trained = true;
             }
         }
         chunk.then = Some(Box::new(Then {
@@ -117,29 +145,47 @@ impl Lag {
         }));
     }
 
-    /// M over L passes; `m` is that over one.
-    pub(super) fn matrix(&self, m: &Matrix) -> Matrix {
-        let rows = self.counts.iter().zip(m);
-        rows.map(|(counts, one)| {
+    /// A pass is over, after which M and r of one are these.
+    pub(super) fn end_pass(&mut self, m: &Matrix, r: &[f64; CLASSES]) {
+        self.r = mean_of(m, r);
+    }
+
+    /// M over L passes.
+    pub(super) fn matrix(&self) -> Matrix {
+        let rows = self.counts.iter().enumerate();
+        rows.map(|(class, counts)| {
             let by = counts.iter().sum::<f64>() + ROW_PRIOR;
-            std::array::from_fn(|to| (counts[to] + ROW_PRIOR * one[to]) / by)
+            let mut row = counts.map(|count| count / by);
+            row[class] += ROW_PRIOR / by;
+            row
         })
         .collect()
     }
 
-    /// r in all of them, of pages that were in one of these places; `r` is that in the next.
-    pub(super) fn rates(&self, places: &[Place], r: &[f64; CLASSES]) -> [f64; CLASSES] {
+    /// r in all of them, of pages that were in one of these places.
+    pub(super) fn rates(&self, places: &[Place]) -> [f64; CLASSES] {
         let sum = |of: &[[f64; CLASSES]; PLACES], k: usize| -> f64 {
             places.iter().map(|place| of[*place][k]).sum()
         };
         std::array::from_fn(|k| {
-            let exposure = sum(&self.exposure, k) + RATE_PRIOR / r[k];
-            (sum(&self.seen, k) + RATE_PRIOR) / exposure
+            let exposure = sum(&self.whole.exposure, k) + RATE_PRIOR / self.r[k];
+            (sum(&self.whole.seen, k) + RATE_PRIOR) / exposure
         })
     }
 
     /// Bytes this takes.
-    pub(super) const BYTES: usize = CLASSES * (CLASSES + 2 * PLACES) * size_of::<f64>();
+    pub(super) const BYTES: usize = CLASSES * (CLASSES + 4 * PLACES) * size_of::<f64>();
+}
+
+/// The mean rates of L passes, by M and r of one.
+fn mean_of(m: &Matrix, r: &[f64; CLASSES]) -> [f64; CLASSES] {
+    let (mut later, mut sum) = (*r, *r);
+    for _ in 1..LAG {
+        let next = |row: &[f64; CLASSES]| row.iter().zip(&later).map(|(m, r)| m * r).sum();
+        later = std::array::from_fn(|class| next(&m[class]));
+        sum = std::array::from_fn(|class| sum[class] + later[class]);
+    }
+    sum.map(|sum| sum / f64::from(LAG))
 }
 
 #[cfg(test)]
@@ -150,7 +196,7 @@ mod tests {
     use crate::presets::adaptive::transitions::Transitions;
 
     #[test]
-    fn it_counts_against_the_copy_and_knows_one_pass_where_there_is_none() {
+    fn it_counts_against_the_copy_and_what_a_class_has_not_shown_is_as_before() {
         let whole = Transitions::new();
         let (m, r) = (whole.matrix(), whole.rates());
         let (mut lag, mut chunk) = (Lag::new(), Chunk::new(false, 0));
@@ -159,7 +205,6 @@ mod tests {
         lag.turn(7, &mut chunk, SETTLING - 1, 1);
         assert!(chunk.then.is_none(), "its estimates settle");
         lag.turn(7, &mut chunk, SETTLING, 1);
-        assert!(lag.matrix(&m) == m, "nothing was counted");
         chunk.levels.fill(40);
         let mut then = chunk.then.clone().expect("settled");
         then.levels[9] = 0;
@@ -173,17 +218,70 @@ mod tests {
             };
             lag.count(&then, page, one);
         }
+        lag.fade(0.5);
         lag.turn(7, &mut chunk, SETTLING + LAG, 1);
-        let rows = lag.matrix(&m);
+        lag.end_pass(&m, &r);
+        let rows = lag.matrix();
         assert!((rows[50][20] - 512.0 / (512.0 + ROW_PRIOR)).abs() < 1e-9);
         assert!((rows[50][50] - ROW_PRIOR / (512.0 + ROW_PRIOR)).abs() < 1e-9);
-        let rates = [0, 1].map(|place| lag.rates(&[place], &r));
+        let rates = [0, 1].map(|place| lag.rates(&[place]));
         assert!((rates[0][50] - (1.0 + RATE_PRIOR) / (0.5 + RATE_PRIOR / r[50])).abs() < 1e-9);
         assert!((rates[1][50] - (1.0 + RATE_PRIOR) / (1.0 + RATE_PRIOR / r[50])).abs() < 1e-9);
         assert!((rates[0][7] / r[7] - 1.0).abs() < 1e-9);
         lag.fade(0.5);
-        assert!((lag.matrix(&m)[50][20] - 256.0 / (256.0 + ROW_PRIOR)).abs() < 1e-9);
+        lag.end_pass(&m, &r);
+        assert!((lag.matrix()[50][20] - 256.0 / (256.0 + ROW_PRIOR)).abs() < 1e-9);
         assert_eq!(chunk.then.expect("copied").levels, [40; 512]);
+    }
+
+    /// Pass by pass.
+    #[test]
+    fn until_then_a_page_stays_what_as_many_passes_in_a_row_make_of_it() {
+        let up = |k: usize| {
+            let mut row = [0.0; CLASSES];
+            row[k] += 0.75;
+            row[(k + 1).min(CLASSES - 1)] += 0.25;
+            row
+        };
+        let m: Matrix = (0..CLASSES).map(up).collect();
+        let r: [f64; CLASSES] = std::array::from_fn(|k| k as f64 + 1.0);
+        let mut lag = Lag::new();
+        lag.end_pass(&m, &r);
+        for class in [0, 50, 125, 127] {
+            let mut at = [0.0; CLASSES];
+            at[class] = 1.0;
+            let mut seen = 0.0;
+            for _ in 0..LAG {
+                seen += at.iter().zip(&r).map(|(share, r)| share * r).sum::<f64>();
+                at =
+                    std::array::from_fn(|to| (0..CLASSES).map(|from| at[from] * m[from][to]).sum());
+            }
+            assert!((lag.rates(&[0])[class] - seen / f64::from(LAG)).abs() < 1e-9);
+            assert!((lag.matrix()[class][class] - 1.0).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn what_is_not_of_as_many_passes_counts_for_nothing() {
+        let r = Transitions::new().rates();
+        let (mut lag, mut chunk) = (Lag::new(), Chunk::new(false, 0));
+        chunk.present = PageBits::ALL;
+        chunk.levels.fill(100);
+        lag.turn(7, &mut chunk, SETTLING, 1);
+        let [seen, _] = Seen::both(0.0, 1e-3);
+        let then = chunk.then.clone().expect("settled");
+        let rates = |lag: &mut Lag| {
+            lag.end_pass(&Transitions::new().matrix(), &r);
+            lag.rates(&[0])[50] / r[50]
+        };
+        (0..CHUNK_PAGES).for_each(|page| lag.count(&then, page, seen));
+        assert!((rates(&mut lag) - 1.0).abs() < 1e-9, "they are under way");
+        let mut cut = lag.clone();
+        cut.drop_now();
+        for (lag, more) in [(&mut lag, true), (&mut cut, false)] {
+            lag.fade(0.9);
+            assert_eq!(rates(lag) > 2.0, more);
+        }
     }
 
     #[test]

@@ -2,16 +2,21 @@
 //! What it is worth now that a page is fast, as its place can be changed later:
 //!
 //! ```text
-//! D[k] = (r[k] s - price) T + gamma * (sum over k' of M[k][k'] clamp(D[k'], -c, c))        ns
+//! D[k] = (r[k] s - price) T + gamma * (sum over k' of M[k][k'] clamp(D[k'], -c, c + a))        ns
+//! a    = max(0, c_q + D_q)        q: the last page that makes room
 //! ```
 //!
 //! s is what a visit saves, c what a move costs, the price what the fast memory that a page takes would save for the
 //! page that just does not fit: r s there ([`price`]). V takes a page to stay where it goes. But if a pass shows
-//! otherwise, it can be moved then: being fast or not is never worth more than the move that would change it, so
-//! beyond the next pass the difference is at most c. A page that may soon look different waits, one that is hot for
-//! sure pays in the first pass.
+//! otherwise, it can be moved then: being fast or not is never worth more than the moves that would change it, so
+//! beyond the next pass the difference is at most c, and what is asked for the room that it needs. A page that may soon look different
+//! waits, one that is hot for sure pays in the first pass.
 //!
-//! The equation is solved by its set of classes within the clamp: one elimination for each guess of the set, most often three.
+//! What is asked is what the move of q takes that q's own place is not worth ([`asked`]). Where many are too cold for the place they have
+//! that is nothing: they would go down anyway. A page that nearly fits would not, so who comes for its place has to pay for
+//! both moves, now or later. Without that no move would ever pay for both, as it saves one.
+//!
+//! The equation is solved by its set of classes within the clamp: one elimination of those for each guess of the set, most often three.
 
 use super::classes::CLASSES;
 use super::select::Group;
@@ -22,6 +27,8 @@ use super::value::solve;
 
 /// Guesses of the set; it settles after a few.
 const GUESSES: usize = 16;
+/// Halvings of what may be asked.
+const HALVINGS: usize = 5;
 
 /// Of one process and size of page: times in ns, `saved_ns` and `price` a page.
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +41,8 @@ pub(super) struct Terms {
     pub(super) price: f64,
     /// c.
     pub(super) cost: f64,
+    /// a.
+    pub(super) ask: f64,
 }
 
 impl Terms {
@@ -41,45 +50,79 @@ impl Terms {
     pub(super) fn now(&self, rate: f64) -> f64 {
         (rate * self.saved_ns - self.price) * self.pass
     }
+
+    /// D as it counts in the pass after that.
+    pub(super) fn clamp(&self, d: f64) -> f64 {
+        d.clamp(-self.cost, self.cost + self.ask)
+    }
+
+    fn is_inside(&self, d: f64) -> bool {
+        -self.cost < d && d < self.cost + self.ask
+    }
 }
 
 /// D by class.
 pub(super) fn differences(m: &Matrix, r: &[f64; CLASSES], terms: Terms) -> Values {
-    let Terms { gamma, cost, .. } = terms;
+    let gamma = terms.gamma;
     let now = r.map(|rate| terms.now(rate));
-    let mut d = now;
-    let mut inside = [false; CLASSES];
+    let (mut d, mut before) = (now, None);
     for _ in 0..GUESSES {
-        let guess = d.map(|d| d.abs() < cost);
-        let same = guess == inside;
-        inside = guess;
-        if same {
+        let inside: Vec<usize> = (0..CLASSES)
+            .filter(|class| terms.is_inside(d[*class]))
+            .collect();
+        if before.as_ref() == Some(&inside) {
             break;
         }
-        let mut x = now;
-        let rows = m.iter().enumerate().map(|(class, row)| {
+        // What is beyond the clamp is known; those within it are one another's.
+        let mut x: Values = std::array::from_fn(|class| {
+            let ends = m[class]
+                .iter()
+                .zip(&d)
+                .filter(|(_, d)| !terms.is_inside(**d));
+            now[class] + gamma * ends.map(|(share, d)| share * terms.clamp(*d)).sum::<f64>()
+        });
+        let rows = inside.iter().enumerate().map(|(index, class)| {
             let mut own = [0.0; CLASSES];
-            for (to, &share) in row.iter().enumerate() {
-                if inside[to] {
-                    own[to] = -gamma * share;
-                } else {
-                    x[class] += gamma * share * d[to].signum() * cost;
-                }
+            for (own, to) in own.iter_mut().zip(&inside) {
+                *own = -gamma * m[*class][*to];
             }
-            own[class] += 1.0;
+            own[index] += 1.0;
             own
         });
-        let rows = rows.collect();
-        d = solve(rows, x);
+        let mut within = [0.0; CLASSES];
+        within
+            .iter_mut()
+            .zip(&inside)
+            .for_each(|(own, class)| *own = x[*class]);
+        let within = solve(rows.collect(), within);
+        for (class, x) in x.iter_mut().enumerate() {
+            let others = inside.iter().zip(&within);
+            *x += gamma * others.map(|(to, d)| m[class][*to] * d).sum::<f64>();
+        }
+        (d, before) = (x, Some(inside));
     }
     d
+}
+
+/// What is asked for room, by what those who make it ask at last where so much is paid: what both come to, within a 32nd.
+pub(super) fn asked(mut last: impl FnMut(f64) -> f64) -> f64 {
+    let mut ends = [0.0, last(0.0)];
+    for _ in 0..HALVINGS {
+        if ends[1] <= 0.0 {
+            return 0.0;
+        }
+        let middle = f64::midpoint(ends[0], ends[1]);
+        let above = last(middle) > middle;
+        ends[usize::from(!above)] = middle;
+    }
+    f64::midpoint(ends[0], ends[1])
 }
 
 /// What a second of a base page's fast memory is worth: what the best page saves that does not fit. `capacity` is in
 /// base pages.
 pub(super) fn price(groups: &[Group], capacity: u64) -> f64 {
     let mut left = capacity;
-    for index in order(groups, |group| -group.saves) {
+    for index in order(groups, |group| group.saves).into_iter().rev() {
         let group = &groups[index];
         if group.pages > left {
             return group.saves;
@@ -101,10 +144,7 @@ mod tests {
         let mut d = now;
         for _ in 0..3_000 {
             d = std::array::from_fn(|k| {
-                let later = m[k]
-                    .iter()
-                    .zip(&d)
-                    .map(|(share, d)| share * d.clamp(-t.cost, t.cost));
+                let later = m[k].iter().zip(&d).map(|(share, d)| share * t.clamp(*d));
                 now[k] + t.gamma * later.sum::<f64>()
             });
         }
@@ -126,11 +166,11 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(12))]
         #[test]
         fn it_is_the_equation(
-            stay in 0.2_f64..1.0, up in 0.0_f64..1.0, cost in 10.0_f64..50_000.0, at in 40_usize..100,
+            stay in 0.2_f64..1.0, up in 0.0_f64..1.0, cost in 10.0_f64..50_000.0, at in 40_usize..100, ask in 0.0_f64..50_000.0,
         ) {
             let m = ladder(stay, (1.0 - stay) * up);
             let r: [f64; CLASSES] = std::array::from_fn(class_rate);
-            let terms = Terms { pass: 1.0, gamma: 0.99, saved_ns: 150.0, price: 150.0 * r[at], cost };
+            let terms = Terms { pass: 1.0, gamma: 0.99, saved_ns: 150.0, price: 150.0 * r[at], cost, ask };
             let (d, slow) = (differences(&m, &r, terms), slow(&m, &r, terms));
             for (d, slow) in d.iter().zip(&slow) {
                 prop_assert!((d - slow).abs() <= 1e-6 * (1.0 + slow.abs()), "{} for {}", d, slow);
@@ -148,6 +188,7 @@ mod tests {
             saved_ns: 150.0,
             price: 225.0,
             cost: 4_000.0,
+            ask: 0.0,
         };
         // 75 ns a pass: 53 passes pay for a move.
         let stays = differences(&ladder(1.0, 0.0), &r, terms);
@@ -159,6 +200,53 @@ mod tests {
         }
         let wanders = differences(&wanders, &r, terms);
         assert!(wanders.iter().all(|d| d.abs() < 100.0));
+    }
+
+    /// A few hot pages and many alike, some of which are fast: nobody of these gives way unless who comes pays for that.
+    #[test]
+    fn who_comes_pays_for_who_gives_way() {
+        let r: [f64; CLASSES] = std::array::from_fn(|k| if k < 64 { 1.0 } else { 20.0 });
+        let d = |ask| {
+            let terms = Terms {
+                pass: 1.0,
+                gamma: 0.998,
+                saved_ns: 150.0,
+                price: 150.0,
+                cost: 4_000.0,
+                ask,
+            };
+            let d = differences(&ladder(1.0, 0.0), &r, terms);
+            [d[0], d[64]]
+        };
+        let changes = |[alike, hot]: [f64; 2]| hot - alike > 8_000.0;
+        assert!(!changes(d(0.0)), "{:?}", d(0.0));
+        let ask = asked(|ask| {
+            let [alike, hot] = d(ask);
+            if hot > 4_000.0 + ask {
+                4_000.0 + alike
+            } else {
+                0.0
+            }
+        });
+        assert!((3_800.0..=4_000.0).contains(&ask), "{ask}");
+        assert!(changes(d(ask)), "{:?}", d(ask));
+    }
+
+    proptest! {
+        /// The more is paid, the fewer come, and the less those ask that are left to give way.
+        #[test]
+        fn what_is_asked_is_what_is_paid(asks in prop::collection::vec(-5.0_f64..5.0, 20), pays in prop::collection::vec(0.0_f64..8.0, 0..20)) {
+            let mut asks = asks;
+            asks.sort_by(f64::total_cmp);
+            let mut last = |paid: f64| {
+                let come = pays.iter().filter(|most| **most > paid).count();
+                if come > 0 { asks[come - 1].max(0.0) } else { 0.0 }
+            };
+            let most = last(0.0);
+            let ask = asked(&mut last);
+            let near = most / 16.0;
+            prop_assert!(last(ask - near) >= ask - near && last(ask + near) <= ask + near, "{ask} of {most}");
+        }
     }
 
     #[test]

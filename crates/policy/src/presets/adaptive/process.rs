@@ -170,5 +170,6 @@ impl Process {
         let visit = self.visit_saves(1.0);
         self.m = self.transitions.matrix();
         self.values = value::values(&self.m, &self.rates, self.pass_s, horizon, visit);
+        self.lag.end_pass(&self.m, &self.rates);
     }
 }

@@ -9,8 +9,8 @@
 //! swap p with q           if  d_p - d_q     > c_p + c_q       greatest differences first
 //! ```
 //!
-//! The slow groups are gone through from the greatest d - c, the fast ones from the least d + c, and
-//! give quotas; a walk over the pages then takes as many of each group ([`super::take`]).
+//! The slow groups are gone through from the greatest d - c, the fast ones from the least d + c, where that is the same by their classes:
+//! who was seen sooner is not visited less. They give quotas; a walk over the pages then takes as many of each group ([`super::take`]).
 
 /// Pages of one value.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -64,7 +64,7 @@ impl Quotas {
     }
 }
 
-/// The order of the groups by a key: indexes, the least first.
+/// The order of the groups by what they are worth, the least first; where that was not told apart, a process's lower class.
 pub(super) fn order(groups: &[Group], key: impl Fn(&Group) -> f64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..groups.len()).filter(|i| groups[*i].pages > 0).collect();
     order.sort_by(|a, b| key(&groups[*a]).total_cmp(&key(&groups[*b])));
@@ -73,12 +73,31 @@ pub(super) fn order(groups: &[Group], key: impl Fn(&Group) -> f64) -> Vec<usize>
 
 /// Who goes up first.
 pub(super) fn best_first(groups: &[Group]) -> Vec<usize> {
-    order(groups, |group| group.cost - group.place)
+    let mut order = order(groups, |group| group.place - group.cost);
+    order.reverse();
+    order
 }
 
 /// Who goes down first.
 pub(super) fn least_first(groups: &[Group]) -> Vec<usize> {
     order(groups, |group| group.place + group.cost)
+}
+
+/// What the last of those ask who make room for the slow pages that would go up where they pay so much for it, ns a base page; nothing
+/// while there is room, or where they would go down anyway.
+pub(super) fn asks([slow, fast]: &[Vec<Group>; 2], room: u64, pays: f64) -> f64 {
+    let come = slow.iter().filter(|group| group.place > group.cost + pays);
+    let come: u64 = come.map(|group| group.pages).sum();
+    let mut left = come.saturating_sub(room);
+    let mut last = 0.0;
+    for group in least_first(fast).into_iter().map(|index| &fast[index]) {
+        if left == 0 {
+            break;
+        }
+        last = f64::max(0.0, group.place + group.cost);
+        left = left.saturating_sub(group.pages);
+    }
+    last
 }
 
 /// What a plan may do.
@@ -244,6 +263,35 @@ mod tests {
             let few = quotas(&up, &down, Bounds { room, most: 3, ..ALL });
             prop_assert!(few.up.iter().sum::<u64>() <= 3);
         }
+    }
+
+    /// A plan for pages of which nobody can tell which is visited more takes those that were seen sooner.
+    #[test]
+    fn of_what_was_not_told_apart_the_higher_class_goes_up_and_the_lower_down() {
+        let groups = [page(9.0), page(9.0), page(9.0)];
+        let room = Bounds { room: 1, ..ALL };
+        assert_eq!(quotas(&groups, &[], room).up, [0, 0, 1]);
+        let short = Bounds { short: 2, ..ALL };
+        assert_eq!(quotas(&[], &groups, short).down, [1, 1, 0]);
+    }
+
+    #[test]
+    fn the_last_who_makes_room_says_what_is_asked() {
+        let busy = |pages, place| Group {
+            pages,
+            place,
+            ..page(place)
+        };
+        let sides = [
+            vec![busy(4, 9.0), busy(3, 5.0)],
+            vec![busy(2, -6.0), busy(4, 1.0), busy(9, 4.0)],
+        ];
+        let of = |room, pays| asks(&sides, room, pays);
+        assert_eq!(
+            [of(0, 0.0), of(1, 0.0), of(5, 0.0), of(7, 0.0)],
+            [6.0, 3.0, 0.0, 0.0]
+        );
+        assert_eq!([of(0, 4.0), of(2, 4.0), of(0, 8.0)], [3.0, 0.0, 0.0]);
     }
 
     #[test]

@@ -31,24 +31,25 @@ pub(super) fn values(
     solve(rows.collect(), *r).map(|visits| visits * pass * saved_ns)
 }
 
-/// The x of `rows x = x`, by Gauss. Without pivots: each row of M sums up to 1, so with gamma below 1 the diagonal
+/// The x of `rows x = x`, by Gauss, of as many as there are rows. Without pivots: each row of M sums up to 1, so with gamma below 1 the diagonal
 /// outweighs the rest of its row, and keeps doing so.
 pub(super) fn solve(mut rows: Matrix, mut x: Values) -> Values {
-    for class in 0..CLASSES {
+    let classes = rows.len();
+    for class in 0..classes {
         let (above, below) = rows.split_at_mut(class + 1);
         let (pivot, done) = (&above[class], x[class]);
         for (row, x) in below.iter_mut().zip(&mut x[class + 1..]) {
             let factor = row[class] / pivot[class];
             // Rows are near their diagonal: most have nothing here.
             if factor != 0.0 {
-                let ahead = row[class..].iter_mut().zip(&pivot[class..]);
+                let ahead = row[class..classes].iter_mut().zip(&pivot[class..]);
                 ahead.for_each(|(own, pivot)| *own -= factor * pivot);
                 *x -= factor * done;
             }
         }
     }
-    for class in (0..CLASSES).rev() {
-        let known: f64 = rows[class][class + 1..]
+    for class in (0..classes).rev() {
+        let known: f64 = rows[class][class + 1..classes]
             .iter()
             .zip(&x[class + 1..])
             .map(|(share, x)| share * x)

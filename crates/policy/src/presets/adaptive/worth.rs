@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What it is worth for all groups to be on one side and not on another: D ([`super::later`]), or V ([`super::value`]) where not
-//! enough is known for that.
+//! What it is worth for all groups to be on one side and not on another: D ([`super::later`]), or V ([`super::value`]) without
+//! (`later=false`).
 //!
-//! D needs what pages do over eight passes ([`super::lag`]), or is that of the first pass ([`super::first`]). It is taken when eight were
-//! counted of the processes that have most of the memory, or one of nobody; then for all of them, as V and D are not of one measure:
-//! for others M and r of one pass stand in.
+//! D is by what pages do over eight passes ([`super::lag`]), or in the first one ([`super::first`]).
 //!
 //! What an access saves between two sides is less than 0 for a process that is farther from the faster one: its pages
 //! give way for nothing.
@@ -24,6 +22,7 @@ use super::lag::LAG;
 use super::later;
 use super::later::Terms;
 use super::ledger;
+use super::select;
 use super::select::Group;
 use super::sides::Pair;
 use super::transitions::Matrix;
@@ -65,8 +64,7 @@ impl<'a> Of<'a> {
         } else if let Some(first) = process.transitions.first() {
             (Some(Known::First(first.fit())), 1)
         } else {
-            let m = process.lag.matrix(&process.m);
-            (Some(Known::Lag(m)), LAG)
+            (Some(Known::Lag(process.lag.matrix())), LAG)
         };
         Self {
             process,
@@ -87,13 +85,10 @@ impl Worth<'_> {
 impl Adaptive {
     /// What is known when a plan is made.
     pub(super) fn known(&self, counts: &BTreeMap<Pid, Census>) -> Worth<'_> {
-        let mut known = counts.keys().filter_map(|pid| self.processes.get(pid));
-        let is_first = known.all(|process| !process.transitions.is_counted());
-        let later = self.params.later && (is_first || self.is_trained(counts));
         let of = |pid: &Pid| {
             let process = self.processes.get(pid)?;
             let weight = self.shares.get(pid).map_or(1.0, weight);
-            Some(Of::new(process, weight, later))
+            Some(Of::new(process, weight, self.params.later))
         };
         Worth(counts.keys().map(of).collect())
     }
@@ -110,13 +105,20 @@ impl Adaptive {
         let ends = [pair.from, pair.to];
         let mut sides = [0, 1].map(|end| self.groups(worth, left[end], ends[end], pair));
         let there: u64 = left[1].iter().sum();
-        let price = later::price(&sides.concat(), there + room);
-        for (groups, side) in sides.iter_mut().zip(ends) {
-            for (groups, of) in groups.chunks_mut(GROUPS).zip(&worth.0) {
-                if let Some(of) = of {
-                    self.places(groups, of, (side, pair), price);
+        if self.params.later {
+            let price = later::price(&sides.concat(), there + room);
+            let mut at = |ask: f64| {
+                for (groups, side) in sides.iter_mut().zip(ends) {
+                    for (groups, of) in groups.chunks_mut(GROUPS).zip(&worth.0) {
+                        if let Some(of) = of {
+                            self.places(groups, of, (side, pair), (price, ask));
+                        }
+                    }
                 }
-            }
+                select::asks(&sides, room, ask)
+            };
+            let ask = later::asked(&mut at);
+            at(ask);
         }
         sides
     }
@@ -204,16 +206,21 @@ impl Adaptive {
 
     /// Visits a second of its pages on that side, by class.
     fn rates(&self, of: &Of<'_>, side: usize) -> [f64; CLASSES] {
-        let rates = &of.process.rates;
         match of.known {
-            Some(Known::Lag(_)) => of.process.lag.rates(self.sides.places(side), rates),
-            Some(Known::First(_)) | None => *rates,
+            Some(Known::Lag(_)) => of.process.lag.rates(self.sides.places(side)),
+            Some(Known::First(_)) | None => of.process.rates,
         }
     }
 
     /// D of the places of one process's groups on a side.
     #[expect(clippy::cast_precision_loss, reason = "base pages of a page")]
-    fn places(&self, groups: &mut [Group], of: &Of<'_>, (side, pair): (usize, Pair), price: f64) {
+    fn places(
+        &self,
+        groups: &mut [Group],
+        of: &Of<'_>,
+        (side, pair): (usize, Pair),
+        (price, ask): (f64, f64),
+    ) {
         let Some(known) = &of.known else {
             return;
         };
@@ -229,6 +236,7 @@ impl Adaptive {
                 saved_ns: self.visit_saves(of, pair),
                 price: price * each,
                 cost: self.costs.of(size),
+                ask: ask * each,
             };
             let worth = match known {
                 Known::Lag(m) => later::differences(m, &rates, terms),
@@ -239,18 +247,5 @@ impl Adaptive {
                 group.place = worth / each;
             }
         }
-    }
-
-    /// Whether those that have most of the memory were counted over eight passes.
-    fn is_trained(&self, counts: &BTreeMap<Pid, Census>) -> bool {
-        let (mut trained, mut all) = (0, 0);
-        for (pid, census) in counts {
-            let pages: u64 = census.1.iter().sum();
-            let process = self.processes.get(pid);
-            let is = process.is_some_and(|process| process.lag.trained);
-            trained += if is { pages } else { 0 };
-            all += pages;
-        }
-        trained * 2 > all
     }
 }

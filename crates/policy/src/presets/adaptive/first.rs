@@ -112,12 +112,12 @@ impl Fit {
             let now = terms.now(part.rate);
             // Within the clamp it is a sum over all passes; beyond it what follows has the same sign and is at its end.
             let stays = now / (1.0 - gamma);
-            let end = terms.clamp(stays);
-            terms.clamp(if end == stays {
+            let d = if terms.is_inside(stays) {
                 stays
             } else {
-                now + gamma * end
-            })
+                now + gamma * terms.clamp(stays)
+            };
+            terms.clamp(d)
         };
         let later: Vec<f64> = self.parts.iter().map(later).collect();
         std::array::from_fn(|class| {

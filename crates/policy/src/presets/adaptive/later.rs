@@ -41,7 +41,7 @@ pub(super) struct Terms {
     pub(super) price: f64,
     /// c.
     pub(super) cost: f64,
-    /// a.
+    /// a, what is asked for room.
     pub(super) ask: f64,
 }
 
@@ -56,7 +56,8 @@ impl Terms {
         d.clamp(-self.cost, self.cost + self.ask)
     }
 
-    fn is_inside(&self, d: f64) -> bool {
+    /// Whether that is within the clamp.
+    pub(super) fn is_inside(&self, d: f64) -> bool {
         -self.cost < d && d < self.cost + self.ask
     }
 }

@@ -13,11 +13,13 @@ use super::Adaptive;
 use super::accesses::Accesses;
 use super::away::Brings;
 use super::census::Census;
+use super::chunks::Chunks;
 use super::lag::LAG;
 use super::lag::Lag;
 use super::pace::Price;
 use super::pace::Shown;
 use super::plan::Sums;
+use super::process::Process;
 use super::transitions::Transitions;
 
 pub(super) const SIZES: [PageSize; 2] = [PageSize::Base4K, PageSize::Huge2M];
@@ -118,37 +120,13 @@ impl Adaptive {
             process.transitions.forget();
             process.lag = Lag::new();
         }
-        self.turn(pid, changed);
-        let Some(process) = self.processes.get_mut(&pid) else {
-            return;
-        };
+        turn(&mut self.chunks, (pid, process), changed, keep);
         let pages = self.chunks.census().get(&pid);
         let reads = self.latencies.reads_ns(&self.places, process.runs_on);
         process.sees(process.runs_on, reads, &self.places);
         process.end_pass(&self.params, pages);
         if parts == 1 {
             self.chunks.expire(pid, process.pass);
-        }
-    }
-
-    /// Counts what the pages did where L passes in a row were of one length and of all chunks, and begins to count anew.
-    fn turn(&mut self, pid: Pid, changed: bool) {
-        let Some(process) = self.processes.get_mut(&pid) else {
-            return;
-        };
-        if changed || process.parts > 1 {
-            self.chunks.of(pid).for_each(|(_, chunk)| chunk.then = None);
-            process.lag.drop_now();
-        }
-        if process.parts > 1 || !process.pass.is_multiple_of(LAG) {
-            return;
-        }
-        if self.chunks.of(pid).any(|(_, chunk)| chunk.then.is_some()) {
-            process.lag.fade(self.params.keep());
-        }
-        let chunks = self.chunks.len();
-        for (key, chunk) in self.chunks.of(pid) {
-            process.lag.turn(key.1, chunk, process.pass, chunks);
         }
     }
 
@@ -165,5 +143,23 @@ impl Adaptive {
             parts: self.parts(),
             surprised: self.surprised,
         }
+    }
+}
+
+/// Counts what the pages of a process did where L passes in a row were of one length and of all chunks, and begins to count anew.
+fn turn(chunks: &mut Chunks, (pid, process): (Pid, &mut Process), changed: bool, keep: f64) {
+    if changed || process.parts > 1 {
+        chunks.of(pid).for_each(|(_, chunk)| chunk.then = None);
+        process.lag.drop_now();
+    }
+    if process.parts > 1 || !process.pass.is_multiple_of(LAG) {
+        return;
+    }
+    if chunks.of(pid).any(|(_, chunk)| chunk.then.is_some()) {
+        process.lag.fade(keep);
+    }
+    let all = chunks.len();
+    for (key, chunk) in chunks.of(pid) {
+        process.lag.turn(key.1, chunk, process.pass, all);
     }
 }

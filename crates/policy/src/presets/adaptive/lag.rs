@@ -122,7 +122,7 @@ impl Lag {
         self.drop_now();
     }
 
-    /// The passes under way are not L in a row.
+    /// Nothing is counted of the passes under way.
     pub(super) fn drop_now(&mut self) {
         *self.now = Sightings::NONE;
     }
@@ -229,7 +229,6 @@ mod tests {
         assert!((rates[1][50] - (1.0 + RATE_PRIOR) / (1.0 + RATE_PRIOR / r[50])).abs() < 1e-9);
         assert!((rates[0][7] / r[7] - 1.0).abs() < 1e-9);
         lag.fade(0.5);
-        lag.end_pass(&m, &r);
         assert!((lag.matrix()[50][20] - 256.0 / (256.0 + ROW_PRIOR)).abs() < 1e-9);
         assert_eq!(chunk.then.expect("copied").levels, [40; 512]);
     }

@@ -20,6 +20,7 @@
 
 use super::classes::CLASSES;
 use super::select::Group;
+use super::select::after;
 use super::select::order;
 use super::transitions::Matrix;
 use super::value::Values;
@@ -108,10 +109,10 @@ pub(super) fn differences(m: &Matrix, r: &[f64; CLASSES], terms: Terms) -> Value
 /// What is asked for room, by what those who make it ask at last where so much is paid: what both come to, within a 32nd.
 pub(super) fn asked(mut last: impl FnMut(f64) -> f64) -> f64 {
     let mut ends = [0.0, last(0.0)];
+    if ends[1] <= 0.0 {
+        return 0.0;
+    }
     for _ in 0..HALVINGS {
-        if ends[1] <= 0.0 {
-            return 0.0;
-        }
         let middle = f64::midpoint(ends[0], ends[1]);
         let above = last(middle) > middle;
         ends[usize::from(!above)] = middle;
@@ -122,15 +123,9 @@ pub(super) fn asked(mut last: impl FnMut(f64) -> f64) -> f64 {
 /// What a second of a base page's fast memory is worth: what the best page saves that does not fit. `capacity` is in
 /// base pages.
 pub(super) fn price(groups: &[Group], capacity: u64) -> f64 {
-    let mut left = capacity;
-    for index in order(groups, |group| group.saves).into_iter().rev() {
-        let group = &groups[index];
-        if group.pages > left {
-            return group.saves;
-        }
-        left -= group.pages;
-    }
-    0.0
+    let mut order = order(groups, |group| group.saves);
+    order.reverse();
+    after(groups, order, capacity).map_or(0.0, |group| group.saves)
 }
 
 #[cfg(test)]

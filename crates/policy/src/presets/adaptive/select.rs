@@ -83,21 +83,25 @@ pub(super) fn least_first(groups: &[Group]) -> Vec<usize> {
     order(groups, |group| group.place + group.cost)
 }
 
+/// The group that has the page which so many others are before in that order.
+pub(super) fn after(groups: &[Group], order: Vec<usize>, mut pages: u64) -> Option<&Group> {
+    let mut groups = order.into_iter().map(|index| &groups[index]);
+    groups.find(|group| {
+        let is_in = group.pages > pages;
+        pages = pages.saturating_sub(group.pages);
+        is_in
+    })
+}
+
 /// What the last of those ask who make room for the slow pages that would go up where they pay so much for it, ns a base page; nothing
 /// while there is room, or where they would go down anyway.
 pub(super) fn asks([slow, fast]: &[Vec<Group>; 2], room: u64, pays: f64) -> f64 {
     let come = slow.iter().filter(|group| group.place > group.cost + pays);
     let come: u64 = come.map(|group| group.pages).sum();
-    let mut left = come.saturating_sub(room);
-    let mut last = 0.0;
-    for group in least_first(fast).into_iter().map(|index| &fast[index]) {
-        if left == 0 {
-            break;
-        }
-        last = f64::max(0.0, group.place + group.cost);
-        left = left.saturating_sub(group.pages);
-    }
-    last
+    let there: u64 = fast.iter().map(|group| group.pages).sum();
+    let others = come.saturating_sub(room).min(there).checked_sub(1);
+    let last = others.and_then(|others| after(fast, least_first(fast), others));
+    last.map_or(0.0, |group| f64::max(0.0, group.place + group.cost))
 }
 
 /// What a plan may do.

@@ -31,8 +31,8 @@ pub(super) fn values(
     solve(rows.collect(), *r).map(|visits| visits * pass * saved_ns)
 }
 
-/// The x of `rows x = x`, by Gauss, of as many as there are rows. Without pivots: each row of M sums up to 1, so with gamma below 1 the diagonal
-/// outweighs the rest of its row, and keeps doing so.
+/// The x of `rows x = x`, by Gauss, of as many as there are rows. Without pivots: each row of M sums up to 1, so with
+/// gamma below 1 the diagonal outweighs the rest of its row, and keeps doing so.
 pub(super) fn solve(mut rows: Matrix, mut x: Values) -> Values {
     let classes = rows.len();
     for class in 0..classes {

@@ -103,22 +103,27 @@ impl Adaptive {
         room: u64,
     ) -> [Vec<Group>; 2] {
         let ends = [pair.from, pair.to];
-        let mut sides = [0, 1].map(|end| self.groups(worth, left[end], ends[end], pair));
+        let rates = ends.map(|side| self.all_rates(worth, side));
+        let mut sides = [0, 1].map(|end| self.groups(worth, left[end], &rates[end], pair));
         let there: u64 = left[1].iter().sum();
         if self.params.later {
             let price = later::price(&sides.concat(), there + room);
             let mut at = |ask: f64| {
-                for (groups, side) in sides.iter_mut().zip(ends) {
-                    for (groups, of) in groups.chunks_mut(GROUPS).zip(&worth.0) {
+                for (groups, rates) in sides.iter_mut().zip(&rates) {
+                    let all = groups.chunks_mut(GROUPS).zip(&worth.0).zip(rates);
+                    for ((groups, of), rates) in all {
                         if let Some(of) = of {
-                            self.places(groups, of, (side, pair), (price, ask));
+                            self.places(groups, of, rates, (pair, price, ask));
                         }
                     }
                 }
                 select::asks(&sides, room, ask)
             };
             let ask = later::asked(&mut at);
-            at(ask);
+            // Where nothing is asked the first look was the last.
+            if ask > 0.0 {
+                at(ask);
+            }
         }
         sides
     }
@@ -136,26 +141,30 @@ impl Adaptive {
 
     /// Groups of one side without D.
     #[expect(clippy::cast_precision_loss, reason = "base pages of a page")]
-    fn groups(&self, worth: &Worth<'_>, left: &[u64], side: usize, pair: Pair) -> Vec<Group> {
+    fn groups(
+        &self,
+        worth: &Worth<'_>,
+        left: &[u64],
+        rates: &[[f64; CLASSES]],
+        pair: Pair,
+    ) -> Vec<Group> {
         let mut groups = Vec::with_capacity(left.len());
-        for (of, left) in worth.0.iter().zip(left.chunks(GROUPS)) {
+        for ((of, left), rates) in worth.0.iter().zip(left.chunks(GROUPS)).zip(rates) {
             let visit = of.as_ref().map_or(0.0, |of| of.process.visit_saves(1.0));
             let saved = of.as_ref().map_or(0.0, |of| self.saved(of, pair));
-            let rates = of.as_ref().map(|of| self.rates(of, side));
             for (size, left) in SIZES.into_iter().zip(left.chunks(CLASSES)) {
                 let each = size.base_pages() as f64;
                 let cost = self.costs.of(size) / each;
                 for (class, pages) in left.iter().enumerate() {
                     let value =
                         of.as_ref().map_or(0.0, |of| of.process.values[class]) * saved / each;
-                    let rate = rates.as_ref().map_or(0.0, |rates| rates[class]);
                     groups.push(Group {
                         pages: *pages,
                         value,
                         place: value,
                         cost,
-                        saves: rate * visit * saved / each,
-                        load: rate * visit / each,
+                        saves: rates[class] * visit * saved / each,
+                        load: rates[class] * visit / each,
                     });
                 }
             }
@@ -204,6 +213,15 @@ impl Adaptive {
         of.process.visit_saves(self.saved(of, pair))
     }
 
+    /// Visits a second of all processes' pages on that side, by class.
+    fn all_rates(&self, worth: &Worth<'_>, side: usize) -> Vec<[f64; CLASSES]> {
+        let of = |of: &Option<Of<'_>>| match of {
+            Some(of) => self.rates(of, side),
+            None => [0.0; CLASSES],
+        };
+        worth.0.iter().map(of).collect()
+    }
+
     /// Visits a second of its pages on that side, by class.
     fn rates(&self, of: &Of<'_>, side: usize) -> [f64; CLASSES] {
         match of.known {
@@ -218,13 +236,12 @@ impl Adaptive {
         &self,
         groups: &mut [Group],
         of: &Of<'_>,
-        (side, pair): (usize, Pair),
-        (price, ask): (f64, f64),
+        rates: &[f64; CLASSES],
+        (pair, price, ask): (Pair, f64, f64),
     ) {
         let Some(known) = &of.known else {
             return;
         };
-        let rates = self.rates(of, side);
         for (groups, size) in groups.chunks_mut(CLASSES).zip(SIZES) {
             if groups.iter().all(|group| group.pages == 0) {
                 continue;
@@ -239,7 +256,7 @@ impl Adaptive {
                 ask: ask * each,
             };
             let worth = match known {
-                Known::Lag(m) => later::differences(m, &rates, terms),
+                Known::Lag(m) => later::differences(m, rates, terms),
                 Known::First(Some(fit)) => fit.differences(terms),
                 Known::First(None) => [0.0; CLASSES],
             };

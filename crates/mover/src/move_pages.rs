@@ -77,7 +77,7 @@ pub struct Done {
 pub struct MovePagesMover {
     orders: Option<mpsc::Sender<Vec<Order>>>,
     queued: Vec<Order>,
-    done: mpsc::Receiver<Done>,
+    done: mpsc::Receiver<Vec<Done>>,
     bell: Arc<EventFd>,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -120,10 +120,10 @@ impl MovePagesMover {
         }
     }
 
-    /// Takes an order's end, if one is there.
+    /// Takes the ends of the orders that have ended; nothing where there are none.
     #[must_use]
-    pub fn poll(&self) -> Option<Done> {
-        self.done.try_recv().ok()
+    pub fn ends(&self) -> Vec<Done> {
+        self.done.try_iter().flatten().collect()
     }
 
     /// Forgets that it rang; call before polling.
@@ -148,7 +148,7 @@ impl Drop for MovePagesMover {
     }
 }
 
-fn work(orders: &mpsc::Receiver<Vec<Order>>, done: &mpsc::Sender<Done>, bell: &EventFd) {
+fn work(orders: &mpsc::Receiver<Vec<Order>>, done: &mpsc::Sender<Vec<Done>>, bell: &EventFd) {
     let mut batch_max = 64;
     let mut waiting = VecDeque::new();
     while let Ok(first) = orders.recv() {
@@ -164,9 +164,7 @@ fn work(orders: &mpsc::Receiver<Vec<Order>>, done: &mpsc::Sender<Done>, bell: &E
                 for orders in group.chunks(most) {
                     let start = Instant::now();
                     let pages: usize = orders.iter().map(Order::base_pages).sum();
-                    for end in move_batch(pid, to, orders) {
-                        let _ = done.send(end);
-                    }
+                    let _ = done.send(move_batch(pid, to, orders));
                     bell.ring();
                     batch_max = adapt(batch_max, pages, start.elapsed());
                 }
@@ -345,9 +343,9 @@ mod tests {
         mover.flush();
         let until = Instant::now() + Duration::from_secs(60);
         let done = loop {
-            match mover.poll() {
-                Some(done) => break done,
-                None => assert!(Instant::now() < until, "no end came"),
+            match mover.ends().as_slice() {
+                [done] => break *done,
+                ends => assert!(ends.is_empty() && Instant::now() < until, "{ends:?}"),
             }
             thread::sleep(Duration::from_millis(1));
         };
@@ -381,7 +379,7 @@ mod tests {
         let until = Instant::now() + Duration::from_secs(10);
         while ends.len() < addresses.len() && Instant::now() < until {
             mover.silence();
-            while let Some(done) = mover.poll() {
+            for done in mover.ends() {
                 assert!(ends.insert(done.seq, done.outcome).is_none());
             }
             thread::sleep(Duration::from_millis(1));

@@ -2,6 +2,7 @@
 //! What comes in: accesses from the trackers, reports of the movers. All of it becomes events for the
 //! engine.
 
+use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
 use terrace_core::Nanos;
@@ -60,11 +61,13 @@ impl LinuxMachine {
 
     /// All that movers have to say.
     pub fn take_reports(&mut self, now: Nanos, budget: Option<&Budget>, engine: &mut Engine) {
-        let poll = || self.managed.movers.move_pages.poll();
-        let ends: Vec<Done> = std::iter::from_fn(poll).collect();
+        let ends = self.managed.movers.move_pages.ends();
         if !ends.is_empty() {
             self.ordering.begin();
             let own = Nanos(self.ordering.charge().0 / ends.len() as u64);
+            for event in costs_of(&ends, own) {
+                engine.observe(now, &event);
+            }
             for done in &ends {
                 let end = End {
                     seq: done.seq,
@@ -72,7 +75,6 @@ impl LinuxMachine {
                     inaccessible: Nanos::ZERO,
                 };
                 self.ended(now, Reporter::MovePages, end, budget, engine);
-                engine.observe(now, &cost_of(done, own));
             }
             self.ordering.end();
         }
@@ -274,16 +276,21 @@ const fn watched((pid, parts): (Pid, u32), pages: u64, busy: Nanos, lost: Nanos)
     }
 }
 
-/// What an order took: `move_pages`, and this thread its own share.
-fn cost_of(done: &Done, own: Nanos) -> Event {
-    let (size, busy) = (done.page.size, done.busy + own);
-    let moved = done.outcome.moved();
-    let pages = if moved { size.base_pages() } else { 0 };
-    Event::Moved {
+/// What orders took, by size of page: `move_pages`, and this thread its own share of each.
+fn costs_of(ends: &[Done], own: Nanos) -> impl Iterator<Item = Event> {
+    let mut by_size: BTreeMap<PageSize, (u64, Nanos)> = BTreeMap::new();
+    for done in ends {
+        let size = done.page.size;
+        let (pages, busy) = by_size.entry(size).or_default();
+        *pages += u64::from(done.outcome.moved()) * size.base_pages();
+        *busy = *busy + done.busy + own;
+    }
+    let events = by_size.into_iter();
+    events.map(|(size, (pages, busy))| Event::Moved {
         pages: u32::try_from(pages).unwrap_or(u32::MAX),
         size,
         busy,
-    }
+    })
 }
 
 fn hint_fault(now: Nanos, fault: &HintFault, engine: &mut Engine) {

@@ -8,6 +8,7 @@
 //! Each order has a number and ends exactly once, also when its process goes away.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use terrace_core::Addr;
 use terrace_core::Nanos;
@@ -104,15 +105,6 @@ impl Movers {
         }
     }
 
-    /// Whether who reports an end was given that order.
-    fn is_of(&self, seq: u64, from: Reporter) -> bool {
-        match (from, self.outstanding.get(&seq)) {
-            (Reporter::Agent(pid), None) => self.reclaims.get(&seq) == Some(&pid),
-            (Reporter::Agent(pid), Some(order)) => order.by_agent && order.page.pid == pid,
-            (Reporter::MovePages, order) => order.is_some_and(|o| !o.by_agent),
-        }
-    }
-
     /// Whether the promoted page is to have a shadow: if the policy wants it and the agent can. Huge pages
     /// have none, as the first write to a protected one would split it.
     fn keeps_shadow(&self, page: PageRef, migration: Migration) -> bool {
@@ -193,14 +185,17 @@ impl Movers {
         cache_room: &mut CacheRoom,
         engine: &mut Engine,
     ) -> Option<(PageRef, Migration)> {
-        if !self.is_of(end.seq, from) {
-            return None;
-        }
-        if let Some(pid) = self.reclaims.remove(&end.seq) {
-            self.answered(pid);
-            return None;
-        }
-        let order = self.outstanding.remove(&end.seq)?;
+        let order = match self.outstanding.entry(end.seq) {
+            Entry::Occupied(order) if order.get().is_with(from) => order.remove(),
+            Entry::Occupied(_) => return None,
+            Entry::Vacant(_) => {
+                // Or an agent says so of a reclaim.
+                if let Reporter::Agent(pid) = from {
+                    self.reclaimed(pid, end.seq, 0, engine);
+                }
+                return None;
+            }
+        };
         if order.by_agent {
             self.answered(order.page.pid);
         }

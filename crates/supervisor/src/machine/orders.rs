@@ -49,6 +49,14 @@ pub struct End {
 }
 
 impl Outstanding {
+    /// Whether who reports an end was given it.
+    pub(super) fn is_with(&self, reporter: Reporter) -> bool {
+        match reporter {
+            Reporter::Agent(pid) => self.by_agent && self.page.pid == pid,
+            Reporter::MovePages => !self.by_agent,
+        }
+    }
+
     /// Whether what an agent could not do so is for `move_pages` to try. `cache`: the target's page cache
     /// counts as room.
     pub(super) fn is_for_move_pages(&self, outcome: Outcome, cache: bool) -> bool {

@@ -21,8 +21,8 @@ use super::first::Waits;
 use super::latencies::Reads;
 use super::places::PLACES;
 use super::places::Place;
-use super::plan::Order;
 use super::process::Process;
+use super::queue::Order;
 
 /// Whether a page is faster than where it first was, or slower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,7 +182,7 @@ impl Adaptive {
             for (page, from, home) in self.chunks.strays(pid) {
                 let there = self.sides.of(home);
                 if let Some(side) = there.filter(|_| there != self.sides.of(from)) {
-                    self.moves.plan.0[side].push_back(Order { page, from });
+                    self.moves.plan.0[side].push(Order { page, from });
                 }
             }
         }

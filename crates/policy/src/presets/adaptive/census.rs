@@ -48,6 +48,14 @@ impl Census {
         there[class_of(levels[1])] += base_pages;
     }
 
+    /// A page of a chunk has moved from one place to the other.
+    pub(super) fn moved(&mut self, chunk: &Chunk, page: usize, [from, to]: [Place; 2]) {
+        let (class, base_pages) = (class_of(chunk.levels[page]), chunk.size().base_pages());
+        let places = &mut self.0[usize::from(chunk.huge)];
+        places[from][class] -= base_pages;
+        places[to][class] += base_pages;
+    }
+
     /// Visits a second of the pages of each place, by rates of classes.
     #[expect(clippy::cast_precision_loss, reason = "numbers of pages")]
     pub(super) fn visits(&self, rates: &[f64; CLASSES]) -> [f64; PLACES] {

@@ -75,11 +75,15 @@ impl Chunks {
 
     /// The page has moved.
     pub(super) fn moved(&mut self, page: PageRef, to: Place) {
-        self.change(page, |chunk, one| {
-            let Chunk { home, spread, .. } = chunk;
-            home.get_or_insert_with(|| Box::new(spread.clone()));
-            chunk.spread.put(one, to);
-        });
+        let Some((chunk, index)) = find(&mut self.all, page) else {
+            return;
+        };
+        let Chunk { home, spread, .. } = chunk;
+        home.get_or_insert_with(|| Box::new(spread.clone()));
+        let from = spread.get(index);
+        spread.put(&PageBits::one(index), to);
+        let census = self.census.entry(page.pid).or_default();
+        census.moved(chunk, index, [from, to]);
     }
 
     /// Pages of a process that are not where they first were: where they are, and where they were.
@@ -100,22 +104,15 @@ impl Chunks {
 
     /// The page is not there any more.
     pub(super) fn lost(&mut self, page: PageRef) {
-        self.change(page, |chunk, one| {
-            chunk.present = chunk.present.without(one);
-            chunk.spread.put(one, 0);
-            one.pages().for_each(|index| chunk.levels[index] = 0);
-        });
-    }
-
-    fn change(&mut self, page: PageRef, change: impl FnOnce(&mut Chunk, &PageBits)) {
         let Some((chunk, index)) = find(&mut self.all, page) else {
             return;
         };
-        let census = self.census.entry(page.pid).or_default();
         let one = PageBits::one(index);
+        let census = self.census.entry(page.pid).or_default();
         census.remove(chunk, &one);
-        change(chunk, &one);
-        census.add(chunk, &one);
+        chunk.present.clear(index);
+        chunk.spread.put(&one, 0);
+        chunk.levels[index] = 0;
     }
 
     /// The process gave these addresses back.

@@ -13,7 +13,7 @@
 //!   (which of both), `latencies` and `costs` (as measured), `away` and `ledger` (what moves brought), `pace` (how often to look).
 //! * `places` (where a page can be), `sides` (which of them are one in a plan), `plan` (between which pages change places),
 //!   `balance` (how many accesses may), `select` and `take` (who does), `limits` (floors and ceilings of programs), `room`; `moves`
-//!   carries a plan out.
+//!   carries a plan out (`queue`: what is planned, `under_way`: what is ordered).
 //! * `chunk` and `chunks` hold what is known of pages, `process` what is known of a program (`programs`: they come); `learn` takes a reading
 //!   in, `phase` tells a new phase, `decide` ends a pass, `explain` says what is believed; `events` and this file tie them together.
 
@@ -46,6 +46,7 @@ mod places;
 mod plan;
 mod process;
 mod programs;
+mod queue;
 mod rising;
 mod room;
 mod select;
@@ -54,6 +55,7 @@ mod steps;
 mod take;
 mod tally;
 mod transitions;
+mod under_way;
 mod value;
 mod worth;
 

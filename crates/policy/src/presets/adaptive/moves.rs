@@ -4,15 +4,9 @@
 //! Every page is checked again when its order is given, so that it is in one order at most and goes
 //! where it is not. What fails stays where it is and is planned again after the next pass.
 
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
-
-use terrace_core::Addr;
-use terrace_core::CHUNK_BYTES;
 use terrace_core::NodeId;
 use terrace_core::PageBits;
 use terrace_core::PageRef;
-use terrace_core::PageSize;
 use terrace_core::Pid;
 
 use super::Adaptive;
@@ -22,8 +16,10 @@ use super::chunk::page_of;
 use super::classes::class_of;
 use super::decide::SIZES;
 use super::places::Place;
-use super::plan::Order;
 use super::plan::Plan;
+use super::queue::Order;
+use super::queue::Queue;
+use super::under_way::UnderWay;
 use crate::event::Action;
 use crate::event::Migration;
 use crate::event::Reason;
@@ -33,8 +29,7 @@ use crate::event::Verdict;
 #[derive(Debug)]
 pub(super) struct Moves {
     pub(super) plan: Plan,
-    /// Where from, if that is told, and where to.
-    under_way: BTreeMap<PageRef, (Option<NodeId>, NodeId)>,
+    under_way: UnderWay,
     most: usize,
 }
 
@@ -50,7 +45,7 @@ impl Moves {
     pub(super) fn new(most: usize) -> Self {
         Self {
             plan: Plan::default(),
-            under_way: BTreeMap::new(),
+            under_way: UnderWay::default(),
             most,
         }
     }
@@ -60,30 +55,12 @@ impl Moves {
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        let lists = self.plan.capacity() * size_of::<Order>();
-        (lists + self.under_way.len() * size_of::<PageRef>()) as u64
+        (self.plan.bytes() + self.under_way.bytes()) as u64
     }
 
     /// Whether it is planned to move, or on its way.
     pub(super) fn has(&self, page: PageRef) -> bool {
-        self.busy(page) || self.plan.orders().any(|order| order.page == page)
-    }
-
-    /// Whether an order is under way that has to do with the page's addresses.
-    fn busy(&self, page: PageRef) -> bool {
-        let chunk = page.addr.align_down(PageSize::Huge2M);
-        let named = |addr, size| PageRef {
-            pid: page.pid,
-            addr,
-            size,
-        };
-        if page.size == PageSize::Base4K {
-            return self.under_way.contains_key(&page)
-                || self.under_way.contains_key(&named(chunk, PageSize::Huge2M));
-        }
-        let first = named(chunk, PageSize::Base4K);
-        let last = named(Addr(chunk.0 + CHUNK_BYTES - 1), PageSize::Giant1G);
-        self.under_way.range(first..=last).next().is_some()
+        self.under_way.touches(page) || self.plan.has(page)
     }
 }
 
@@ -101,11 +78,11 @@ impl Adaptive {
 
     /// The next order to a side. Who finds no room there waits for what makes it, and who makes room goes farther down.
     fn next_to(&mut self, side: usize) -> Option<Action> {
-        while let Some(&Order { page, from }) = self.moves.plan.0[side].front() {
+        while let Some(Order { page, from }) = self.moves.plan.0[side].front() {
             let bytes = page.size.bytes();
             let lies = self.chunks.lies(page);
             let home = lies.and_then(|(place, home)| (place == from).then_some(home));
-            let free = home.filter(|_| !self.moves.busy(page));
+            let free = home.filter(|_| !self.moves.under_way.touches(page));
             let Some((on, home)) = self.sides.of(from).zip(free) else {
                 self.moves.plan.0[side].pop_front();
                 continue;
@@ -166,7 +143,7 @@ impl Adaptive {
     fn order(&mut self, page: PageRef, (from, to): (Place, NodeId), up: bool) -> Action {
         let source = self.places.only_node(from);
         self.memory.ordered(source, to, page.size.bytes());
-        self.moves.under_way.insert(page, (source, to));
+        self.moves.under_way.begin(page, (source, to));
         let keep_shadow = false;
         let migration = if up {
             Migration::Promote { to, keep_shadow }
@@ -183,7 +160,7 @@ impl Adaptive {
 
     /// An order has ended.
     pub(super) fn end_move(&mut self, page: PageRef, verdict: Verdict) {
-        let Some((from, to)) = self.moves.under_way.remove(&page) else {
+        let Some((from, to)) = self.moves.under_way.end(page) else {
             return;
         };
         let moved = matches!(verdict, Verdict::Moved { .. } | Verdict::MovedOntoShadow);
@@ -211,7 +188,7 @@ impl Adaptive {
         };
         let plan = &mut self.moves.plan.0;
         if plan.len() <= side {
-            plan.resize_with(side + 1, VecDeque::new);
+            plan.resize_with(side + 1, Queue::default);
         }
         let knows = self.memory.is_known() && !self.balance.is_loaded();
         // How much of it is fast a plan says.
@@ -220,7 +197,7 @@ impl Adaptive {
         if plan[side].len() >= self.params.inflight_pages || !knows {
             return;
         }
-        let queued: u64 = plan[side].iter().map(|order| order.page.size.bytes()).sum();
+        let queued = plan[side].queued();
         let mut room = self.spare(side) - i128::from(queued);
         let size = chunk.size();
         let cost = self.costs.of(size);
@@ -234,7 +211,7 @@ impl Adaptive {
             if process.values[class_of(chunk.levels[page])] * saved > cost {
                 room -= bytes;
                 let page = page_of(key, page, size);
-                self.moves.plan.0[side].push_back(Order { page, from });
+                self.moves.plan.0[side].push(Order { page, from });
                 self.counters.early += 1;
             }
         }

@@ -5,7 +5,6 @@
 //! first, and a page goes straight to the best side that pays.
 
 use std::collections::BTreeMap;
-use std::collections::VecDeque;
 
 use terrace_core::PageRef;
 use terrace_core::Pid;
@@ -18,6 +17,7 @@ use super::classes::CLASSES;
 use super::explain;
 use super::limits::Limits;
 use super::places::Place;
+use super::queue::Queue;
 use super::select;
 use super::select::Bounds;
 use super::select::Group;
@@ -29,32 +29,23 @@ use super::worth::GROUPS;
 use super::worth::Worth;
 use crate::belief::PlanBelief;
 
-/// A page that is to move.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Order {
-    pub(super) page: PageRef,
-    /// Where it was when that was planned.
-    pub(super) from: Place,
-}
-
-/// What goes where: orders by the side that they lead to.
+/// What goes where: by the side that it goes to.
 #[derive(Debug, Default)]
-pub(super) struct Plan(pub(super) Vec<VecDeque<Order>>);
+pub(super) struct Plan(pub(super) Vec<Queue>);
 
 impl Plan {
-    pub(super) fn orders(&self) -> impl Iterator<Item = &Order> {
-        self.0.iter().flatten()
+    pub(super) fn has(&self, page: PageRef) -> bool {
+        self.0.iter().any(|queue| queue.has(page))
     }
 
     /// Drops the orders of a process.
     pub(super) fn drop_of(&mut self, pid: Pid) {
-        for orders in &mut self.0 {
-            orders.retain(|order| order.page.pid != pid);
-        }
+        self.0.iter_mut().for_each(|queue| queue.drop_of(pid));
     }
 
-    pub(super) fn capacity(&self) -> usize {
-        self.0.iter().map(VecDeque::capacity).sum()
+    /// Bytes that this takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.iter().map(Queue::bytes).sum()
     }
 }
 
@@ -240,7 +231,7 @@ impl Adaptive {
     fn draw(&mut self, counts: &BTreeMap<Pid, Census>, taking: &Taking) {
         let plan = &mut self.moves.plan;
         plan.0.clear();
-        plan.0.resize_with(self.sides.len(), VecDeque::new);
+        plan.0.resize_with(self.sides.len(), Queue::default);
         let any = taking
             .taken
             .iter()

@@ -13,8 +13,8 @@ use super::chunks::Chunks;
 use super::classes::CLASSES;
 use super::classes::class_of;
 use super::decide::SIZES;
-use super::plan::Order;
 use super::plan::Plan;
+use super::queue::Order;
 use super::sides::Sides;
 
 /// By size and class, base pages.
@@ -111,7 +111,7 @@ pub(super) fn take(chunks: &Chunks, start: Key, left: &mut Left<'_>, plan: &mut 
                     };
                     left.all -= taken;
                     let page = page_of(key, page, size);
-                    plan.0[to].push_back(Order { page, from: *place });
+                    plan.0[to].push(Order { page, from: *place });
                     end = key;
                 }
             }

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Pages that are to move to one side, in the order in which they were planned: by chunk a set, as a plan takes many pages of
+//! each.
+
+use std::collections::VecDeque;
+
+use terrace_core::PageBits;
+use terrace_core::PageRef;
+use terrace_core::PageSize;
+use terrace_core::Pid;
+
+use super::chunk::Key;
+use super::chunk::page_of;
+use super::chunk::split;
+use super::places::Place;
+
+/// A page that is to move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Order {
+    pub(super) page: PageRef,
+    /// Where it was when that was planned.
+    pub(super) from: Place,
+}
+
+/// Pages of a chunk that go the same way.
+#[derive(Debug)]
+struct Run {
+    key: Key,
+    size: PageSize,
+    from: Place,
+    pages: PageBits,
+}
+
+impl Run {
+    fn first(&self) -> Option<usize> {
+        self.pages.pages().next()
+    }
+
+    fn count(&self) -> usize {
+        self.pages.count() as usize
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    /// None is empty.
+    runs: VecDeque<Run>,
+    pages: usize,
+}
+
+impl Queue {
+    /// That page is to move, too.
+    pub(super) fn push(&mut self, order: Order) {
+        let Order { page, from } = order;
+        let ((number, index), size) = (split(page.addr), page.size);
+        let key = (page.pid, number);
+        let same = |run: &&mut Run| (run.key, run.size, run.from) == (key, size, from);
+        if let Some(run) = self.runs.back_mut().filter(same) {
+            self.pages += usize::from(!run.pages.get(index));
+            run.pages.set(index);
+        } else {
+            self.pages += 1;
+            let pages = PageBits::one(index);
+            self.runs.push_back(Run {
+                key,
+                size,
+                from,
+                pages,
+            });
+        }
+    }
+
+    /// The page that is next.
+    pub(super) fn front(&self) -> Option<Order> {
+        let run = self.runs.front()?;
+        Some(Order {
+            page: page_of(run.key, run.first()?, run.size),
+            from: run.from,
+        })
+    }
+
+    /// Forgets the page that is next.
+    pub(super) fn pop_front(&mut self) {
+        let Some(run) = self.runs.front_mut() else {
+            return;
+        };
+        if let Some(page) = run.first() {
+            run.pages.clear(page);
+            self.pages -= 1;
+        }
+        if run.pages.is_empty() {
+            self.runs.pop_front();
+        }
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.pages
+    }
+
+    /// Bytes of all that is to move.
+    pub(super) fn queued(&self) -> u64 {
+        let runs = self.runs.iter();
+        runs.map(|run| run.size.bytes() * run.count() as u64).sum()
+    }
+
+    pub(super) fn has(&self, page: PageRef) -> bool {
+        let (number, index) = split(page.addr);
+        let same = |run: &Run| (run.key, run.size) == ((page.pid, number), page.size);
+        let mut runs = self.runs.iter();
+        runs.any(|run| same(run) && run.pages.get(index))
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.runs.clear();
+        self.pages = 0;
+    }
+
+    /// Drops the pages of a process.
+    pub(super) fn drop_of(&mut self, pid: Pid) {
+        self.runs.retain(|run| run.key.0 != pid);
+        self.pages = self.runs.iter().map(Run::count).sum();
+    }
+
+    /// Bytes that this takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.runs.capacity() * size_of::<Run>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// As a list of pages would be.
+        #[test]
+        fn pages_go_in_the_order_in_which_they_came(
+            chunks in prop::collection::vec((0_u32..2, 0_u64..3, any::<bool>(), 0_usize..2, prop::collection::btree_set(0_usize..512, 1..20)), 0..12),
+            pops in 0_usize..40,
+        ) {
+            let (mut queue, mut list) = (Queue::default(), VecDeque::new());
+            for (pid, number, huge, from, pages) in chunks {
+                let key = (Pid(pid), number);
+                let (size, pages) = if huge {
+                    (PageSize::Huge2M, vec![0])
+                } else {
+                    (PageSize::Base4K, pages.into_iter().collect())
+                };
+                for index in pages {
+                    let page = page_of(key, index, size);
+                    let one = Order { page, from };
+                    queue.push(one);
+                    // Behind one of its chunk it is in that one's set.
+                    let run = list.iter().rev().take_while(|other: &&Order| {
+                        (split(other.page.addr).0, other.page.pid) == (number, key.0) && (other.page.size, other.from) == (size, from)
+                    });
+                    let run: Vec<Order> = run.copied().collect();
+                    if !run.contains(&one) {
+                        let behind = run.iter().filter(|other| other.page.addr > page.addr).count();
+                        list.insert(list.len() - behind, one);
+                    }
+                }
+            }
+            for _ in 0..pops {
+                prop_assert_eq!(queue.front(), list.pop_front());
+                queue.pop_front();
+            }
+            prop_assert_eq!(queue.len(), list.len());
+            prop_assert_eq!(queue.queued(), list.iter().map(|order| order.page.size.bytes()).sum::<u64>());
+            prop_assert!(list.iter().all(|order| queue.has(order.page)));
+            queue.drop_of(Pid(1));
+            list.retain(|order| order.page.pid != Pid(1));
+            while let Some(order) = queue.front() {
+                prop_assert_eq!(Some(order), list.pop_front());
+                queue.pop_front();
+            }
+            prop_assert_eq!((queue.len(), list.len()), (0, 0));
+        }
+    }
+}

@@ -5,6 +5,12 @@
 //! processes map needs `CAP_SYS_NICE`. The result is a status a page: the node it is on, or a
 //! negative errno. A positive return is the number of pages not moved for reasons beyond their
 //! status. A page of a huge page moves the whole of it.
+//!
+//! A call begins with a grace period of RCU and a visit to all processors that hold pages back
+//! (`lru_cache_disable`, since 5.13), whatever it moves. Then it looks pages up, and moves those that it has found when it meets
+//! one that cannot be moved, which goes to another node, or the last: together, so that who touches one of them waits
+//! for all. Where one of these stays it ends, tells nothing of that part, and tries no more (`do_pages_move`, 4.17 to 7.0).
+//!
 //! Nothing here retries: what to do about a status is the caller's decision.
 
 use std::ffi::c_int;
@@ -19,6 +25,8 @@ use crate::uffd::last_errno;
 const MPOL_MF_MOVE: c_int = 2;
 const MPOL_MF_MOVE_ALL: c_int = 4;
 const UNTOUCHED: c_int = c_int::MIN;
+/// No address of a program's.
+const NOWHERE: u64 = u64::MAX - 0xfff;
 
 /// What became of a page, or where it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +75,15 @@ pub enum Sharing {
     OwnOnly,
     /// Pages that several processes map too (`CAP_SYS_NICE`).
     Everyone,
+}
+
+impl Sharing {
+    const fn raw(self) -> c_int {
+        match self {
+            Self::OwnOnly => MPOL_MF_MOVE,
+            Self::Everyone => MPOL_MF_MOVE_ALL,
+        }
+    }
 }
 
 /// Which process.
@@ -141,12 +158,51 @@ pub fn migrate(
 ) -> Result<Vec<PageStatus>, Errno> {
     let mut status = vec![UNTOUCHED; pages.len()];
     let nodes = vec![c_int::from(node.0); pages.len()];
-    let flags = match sharing {
-        Sharing::OwnOnly => MPOL_MF_MOVE,
-        Sharing::Everyone => MPOL_MF_MOVE_ALL,
-    };
-    call(target, pages, Some(&nodes), &mut status, flags)?;
+    call(target, pages, Some(&nodes), &mut status, sharing.raw())?;
     Ok(status.into_iter().map(PageStatus::from_raw).collect())
+}
+
+/// What became of a call that moves pages in parts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tried {
+    /// One for each page. The first [`PageStatus::Untried`] and those like it up to the next part are of pages that
+    /// were tried; [`query`] tells where they are.
+    pub status: Vec<PageStatus>,
+    /// The node had no free memory for one of those.
+    pub no_memory: bool,
+}
+
+/// As [`migrate`], so many pages at a time, so that a program waits for no more than that many.
+///
+/// # Errors
+///
+/// As [`migrate`].
+pub fn migrate_in_parts(
+    target: Target,
+    pages: &[u64],
+    node: NodeId,
+    sharing: Sharing,
+    part: usize,
+) -> Result<Tried, Errno> {
+    let mut addresses = Vec::with_capacity(pages.len() + pages.len() / part.max(1));
+    for pages in pages.chunks(part.max(1)) {
+        addresses.extend_from_slice(pages);
+        // What is nowhere cannot be moved: the kernel moves those before it first.
+        addresses.push(NOWHERE);
+    }
+    let mut status = vec![UNTOUCHED; addresses.len()];
+    let nodes = vec![c_int::from(node.0); addresses.len()];
+    let called = call(target, &addresses, Some(&nodes), &mut status, sharing.raw());
+    let no_memory = called == Err(Errno::NOMEM);
+    if !no_memory {
+        called?;
+    }
+    let parts = status.chunks(part.max(1) + 1);
+    let status = parts.flat_map(|part| &part[..part.len() - 1]);
+    Ok(Tried {
+        status: status.map(|raw| PageStatus::from_raw(*raw)).collect(),
+        no_memory,
+    })
 }
 
 #[cfg(test)]
@@ -167,6 +223,10 @@ mod tests {
         assert_eq!(found[2], PageStatus::NotMapped);
         let moved = migrate(Target::Own, &pages[..1], node, Sharing::OwnOnly).expect("own page");
         assert_eq!(moved, [PageStatus::On(node)]);
+        for part in [0, 1, 2, 3, 9] {
+            let tried = migrate_in_parts(Target::Own, &pages, node, Sharing::OwnOnly, part);
+            assert_eq!(tried.expect("own pages").status, found);
+        }
     }
 
     #[test]

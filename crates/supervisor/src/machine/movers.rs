@@ -170,7 +170,6 @@ impl Movers {
             seq,
             page: order.page,
             to: order.migration.target(),
-            in_use: matches!(order.migration, Migration::Promote { .. }),
         });
     }
 

@@ -36,9 +36,9 @@ fn built(names: &[&str]) -> Vec<String> {
 
 #[test]
 #[ignore = "boots the emulated machine"]
-fn trackers_see_what_this_kernel_does() {
-    let programs = built(&["hint_faults", "page_tables"]);
-    assert_eq!(programs.len(), 2, "{programs:?}");
+fn trackers_and_movers_are_right_of_this_kernel() {
+    let programs = built(&["hint_faults", "page_tables", "parts"]);
+    assert_eq!(programs.len(), 3, "{programs:?}");
     for program in programs {
         // `many` wants more memory than this machine has.
         let ran = guest(&format!("{program} --test-threads 1 --skip many 2>&1"));

@@ -148,6 +148,12 @@ impl Limits {
         self.cap(groups, &all_of(owner), select::least_first);
     }
 
+    /// Leaves of these groups what is above floors.
+    pub(super) fn keep_spare(&self, groups: &mut [Group]) {
+        let spare = |of: Option<usize>| of.map_or(u64::MAX, |of| self.owners[of].spare());
+        self.cap(groups, &spare, select::least_first);
+    }
+
     /// Leaves of each owner's pages as many as may move, in that order; of all others likewise.
     fn cap(&self, groups: &mut [Group], most: Most<'_>, order: Order) {
         let mut left: Vec<u64> = (0..self.owners.len())

@@ -122,12 +122,13 @@ impl Adaptive {
         let mut limits = self.limits(counts);
         for side in 0..sides {
             let short = base_pages(self.shortage(side));
-            let down = self.relieve((side, short), None, &worth, &mut taking, &mut sums);
+            let all = (&mut limits, None);
+            let down = self.relieve((side, short), all, &worth, &mut taking, &mut sums);
             planned.down_pages += down;
         }
         for (owner, side) in self.above_ceiling(&limits) {
             let short = limits.above(owner);
-            let only = Some((&mut limits, owner));
+            let only = (&mut limits, Some(owner));
             let down = self.relieve((side, short), only, &worth, &mut taking, &mut sums);
             planned.down_pages += down;
         }
@@ -147,11 +148,12 @@ impl Adaptive {
         sums
     }
 
-    /// Where a side is short of so many base pages some go, whatever that costs: of all, or of one who has limits. Gives how many.
+    /// Where a side is short of so many base pages some go, whatever that costs: of all but who is at a floor, or of one who has limits.
+    /// Gives how many.
     fn relieve(
         &self,
         (side, short): (usize, u64),
-        mut only: Option<(&mut Limits, usize)>,
+        (limits, only): (&mut Limits, Option<usize>),
         worth: &Worth<'_>,
         taking: &mut Taking,
         sums: &mut Sums,
@@ -163,8 +165,10 @@ impl Adaptive {
         let pair = Pair { from: to, to: side };
         let left = [to, side].map(|side| taking.left[side].as_slice());
         let [_, mut groups] = self.worth(worth, left, pair, 0);
-        if let Some((limits, owner)) = &mut only {
-            limits.keep_only(&mut groups, *owner);
+        match only {
+            Some(owner) => limits.keep_only(&mut groups, owner),
+            None if self.limit(limits, pair, worth) => limits.keep_spare(&mut groups),
+            None => {}
         }
         let nothing = vec![Group::default(); groups.len()];
         let bounds = Bounds {
@@ -176,9 +180,7 @@ impl Adaptive {
         let quotas = select::quotas(&nothing, &groups, bounds);
         sums.add(&quotas);
         taking.take(pair, &quotas);
-        if let Some((limits, _)) = only {
-            limits.moved(&quotas);
-        }
+        limits.moved(&quotas);
         sum(&quotas.down)
     }
 

@@ -111,7 +111,7 @@ impl MovePagesMover {
         self.done.try_iter().flatten().collect()
     }
 
-    /// Forgets that it rang; call before polling.
+    /// Forgets that it rang; call before [`Self::ends`].
     pub fn silence(&self) {
         self.bell.silence();
     }

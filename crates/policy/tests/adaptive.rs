@@ -3,6 +3,8 @@
 
 #[path = "adaptive/ledger.rs"]
 mod ledger;
+#[path = "adaptive/limits.rs"]
+mod limits;
 #[path = "adaptive/machine.rs"]
 mod machine;
 #[path = "adaptive/nodes.rs"]

@@ -22,6 +22,7 @@ use terrace_policy::Event;
 use terrace_policy::Mechanism;
 use terrace_policy::Migration;
 use terrace_policy::Policy;
+use terrace_policy::Share;
 use terrace_policy::Verdict;
 use terrace_policy::presets::adaptive::Adaptive;
 use terrace_policy::presets::adaptive::Params;
@@ -78,6 +79,8 @@ pub(crate) struct Machine {
     pub(crate) at: Vec<u16>,
     /// Pages that each node has room for.
     capacity: Vec<u64>,
+    /// Free pages of the first node under which the kernel reclaims.
+    pub(crate) high: u64,
     /// The first page of another process; a multiple of a chunk's.
     pub(crate) second: usize,
     now: u64,
@@ -126,6 +129,7 @@ impl Machine {
             home: at.clone(),
             at,
             capacity,
+            high: 0,
             now: 0,
             shortest: 0,
             pass: 0,
@@ -171,7 +175,7 @@ impl Machine {
             let memory = NodeMemory {
                 free_bytes: self.free(node) * PAGE,
                 low_bytes: 0,
-                high_bytes: 0,
+                high_bytes: if node == 0 { self.high * PAGE } else { 0 },
                 total_bytes: self.capacity[usize::from(node)] * PAGE,
             };
             let node = NodeId(node);
@@ -345,6 +349,13 @@ impl Machine {
 
     fn owner(&self, page: usize) -> Pid {
         if page < self.second { PID } else { OTHER }
+    }
+
+    /// What a program has beside others.
+    pub(crate) fn shares(&mut self, second: bool, share: Share) {
+        let pid = if second { OTHER } else { PID };
+        let event = Event::Share { pid, share };
+        self.policy.observe(Nanos(self.now), &event);
     }
 
     /// The process of the first pages runs on that node's processors, or the other one.

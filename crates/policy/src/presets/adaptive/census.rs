@@ -48,8 +48,9 @@ impl Census {
         there[class_of(levels[1])] += base_pages;
     }
 
-    /// A page of a chunk has moved from one place to the other.
-    pub(super) fn moved(&mut self, chunk: &Chunk, page: usize, [from, to]: [Place; 2]) {
+    /// A page of a chunk has moved there from where the chunk has it.
+    pub(super) fn moved(&mut self, chunk: &Chunk, page: usize, to: Place) {
+        let from = chunk.spread.get(page);
         let (class, base_pages) = (class_of(chunk.levels[page]), chunk.size().base_pages());
         let places = &mut self.0[usize::from(chunk.huge)];
         places[from][class] -= base_pages;

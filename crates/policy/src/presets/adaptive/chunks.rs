@@ -7,6 +7,7 @@ use terrace_core::CHUNK_BYTES;
 use terrace_core::CHUNK_PAGES;
 use terrace_core::PageBits;
 use terrace_core::PageRef;
+use terrace_core::PageSize;
 use terrace_core::Pid;
 use terrace_core::Range;
 
@@ -66,24 +67,24 @@ impl Chunks {
         self.all.get(&key)
     }
 
-    /// Where the page is, if it is in memory, in that size; and where it first was.
-    pub(super) fn lies(&mut self, page: PageRef) -> Option<(Place, Place)> {
-        let (chunk, index) = find(&mut self.all, page)?;
-        let home = chunk.home().unwrap_or(&chunk.spread);
-        Some((chunk.spread.get(index), home.get(index)))
-    }
-
-    /// The page has moved.
-    pub(super) fn moved(&mut self, page: PageRef, to: Place) {
-        let Some((chunk, index)) = find(&mut self.all, page) else {
+    /// These pages of a chunk of that size have moved.
+    pub(super) fn moved(&mut self, (key, size): (Key, PageSize), pages: &PageBits, to: Place) {
+        let chunk = self.all.get_mut(&key);
+        let Some(chunk) = chunk.filter(|chunk| chunk.size() == size) else {
             return;
         };
-        let Chunk { home, spread, .. } = chunk;
-        home.get_or_insert_with(|| Box::new(spread.clone()));
-        let from = spread.get(index);
-        spread.put(&PageBits::one(index), to);
-        let census = self.census.entry(page.pid).or_default();
-        census.moved(chunk, index, [from, to]);
+        let pages = pages.and(&chunk.present);
+        if pages.is_empty() {
+            return;
+        }
+        if chunk.home.is_none() {
+            chunk.home = Some(Box::new(chunk.spread.clone()));
+        }
+        let census = self.census.entry(key.0).or_default();
+        for page in pages.pages() {
+            census.moved(chunk, page, to);
+        }
+        chunk.spread.put(&pages, to);
     }
 
     /// Pages of a process that are not where they first were: where they are, and where they were.

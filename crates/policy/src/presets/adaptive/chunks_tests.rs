@@ -10,17 +10,28 @@ use crate::presets::adaptive::places::PLACES;
 
 const PID: Pid = Pid(3);
 
+/// Where the page is, if it is in memory, in that size; and where it first was.
+fn lies(chunks: &Chunks, page: PageRef) -> Option<(Place, Place)> {
+    let (number, index) = split(page.addr);
+    let chunk = chunks.get((page.pid, number))?;
+    let home = chunk.home().unwrap_or(&chunk.spread);
+    let there = chunk.size() == page.size && chunk.present.get(index);
+    there.then(|| (chunk.spread.get(index), home.get(index)))
+}
+
 #[test]
 fn pages_come_move_and_go() {
     let mut chunks = Chunks::default();
     chunks.place((PID, 5), (false, 0), (PageBits::ALL, Spread::default()));
     let page = page_of((PID, 5), 7, PageSize::Base4K);
     assert_eq!(split(page.addr), (5, 7));
-    assert_eq!(chunks.lies(page), Some((0, 0)));
-    chunks.moved(page, 6);
-    assert_eq!(chunks.lies(page), Some((6, 0)));
+    assert_eq!(lies(&chunks, page), Some((0, 0)));
+    let of = ((PID, 5), PageSize::Base4K);
+    chunks.moved(of, &PageBits::one(7), 6);
+    assert_eq!(lies(&chunks, page), Some((6, 0)));
+    assert_eq!(lies(&chunks, page_of((PID, 5), 8, of.1)), Some((0, 0)));
     let huge = page_of((PID, 5), 0, PageSize::Huge2M);
-    assert_eq!(chunks.lies(huge), None, "not in that size");
+    assert_eq!(lies(&chunks, huge), None, "not in that size");
     chunks.unmapped(
         PID,
         Range {
@@ -28,7 +39,7 @@ fn pages_come_move_and_go() {
             end: Addr(page.addr.0 + 4096),
         },
     );
-    assert_eq!(chunks.lies(page), None);
+    assert_eq!(lies(&chunks, page), None);
     let all = Range {
         start: Addr(0),
         end: Addr(u64::MAX),
@@ -101,7 +112,10 @@ proptest! {
                     chunk.levels[page] = level;
                     census.step((yes, usize::from(level) % PLACES), size.base_pages(), [from, level]);
                 }
-                3 => chunks.moved(page, usize::from(level) % PLACES),
+                3 => {
+                    let moved = if yes { PageBits::one(0) } else { some };
+                    chunks.moved((key, size), &moved, usize::from(level) % PLACES);
+                }
                 4 => chunks.lost(page),
                 5 => chunks.unmapped(PID, range),
                 6 => pass += 1,

@@ -31,6 +31,9 @@ impl Policy for Adaptive {
     }
 
     fn observe(&mut self, now: Nanos, event: &Event) {
+        if !matches!(event, Event::Ended { .. }) {
+            self.take_ends();
+        }
         match *event {
             Event::Memory { node, memory } => self.memory.sampled(node, memory),
             Event::Moved { pages, size, busy } => self.costs.moved(pages, size, busy),
@@ -83,6 +86,7 @@ impl Policy for Adaptive {
     }
 
     fn accessed(&mut self, now: Nanos, reading: &ChunkReading<'_>) {
+        self.take_ends();
         let key = (reading.pid, reading.start.0 / CHUNK_BYTES);
         let over = |process: &mut Process| std::mem::take(&mut process.over);
         if self.processes.get_mut(&reading.pid).is_some_and(over) && now >= self.plan_again {
@@ -102,6 +106,7 @@ impl Policy for Adaptive {
     }
 
     fn tick(&mut self, now: Nanos) {
+        self.take_ends();
         if now >= self.look_at {
             self.look(now);
         }
@@ -111,6 +116,7 @@ impl Policy for Adaptive {
     }
 
     fn poll_action(&mut self) -> Option<Action> {
+        self.take_ends();
         self.asks.pop_front().or_else(|| self.next_move())
     }
 

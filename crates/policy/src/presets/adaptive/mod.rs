@@ -13,7 +13,7 @@
 //!   (which of both), `latencies` and `costs` (as measured), `away` and `ledger` (what moves brought), `pace` (how often to look).
 //! * `places` (where a page can be), `sides` (which of them are one in a plan), `plan` (between which pages change places),
 //!   `balance` (how many accesses may), `select` and `take` (who does), `limits` (floors and ceilings of programs), `room`; `moves`
-//!   carries a plan out (`queue`: what is planned, `under_way`: what is ordered).
+//!   carries a plan out (`queue`: what is planned, `under_way`: what is ordered), `early` does not wait for one.
 //! * `chunk` and `chunks` hold what is known of pages, `process` what is known of a program (`programs`: they come); `learn` takes a reading
 //!   in, `phase` tells a new phase, `decide` ends a pass, `explain` says what is believed; `events` and this file tie them together.
 
@@ -27,6 +27,7 @@ mod classes;
 mod clock;
 mod costs;
 mod decide;
+mod early;
 mod estimate;
 mod events;
 mod explain;

@@ -4,26 +4,28 @@
 //! Every page is checked again when its order is given, so that it is in one order at most and goes
 //! where it is not. What fails stays where it is and is planned again after the next pass.
 
+use std::collections::VecDeque;
+
 use terrace_core::NodeId;
 use terrace_core::PageBits;
 use terrace_core::PageRef;
+use terrace_core::PageSize;
 use terrace_core::Pid;
 
 use super::Adaptive;
-use super::Process;
 use super::chunk::Key;
 use super::chunk::page_of;
-use super::classes::class_of;
+use super::chunk::split;
 use super::decide::SIZES;
 use super::places::Place;
 use super::plan::Plan;
-use super::queue::Order;
-use super::queue::Queue;
+use super::queue::Run;
 use super::under_way::UnderWay;
 use crate::event::Action;
 use crate::event::Migration;
 use crate::event::Reason;
 use crate::event::Verdict;
+use crate::kit::free_memory::HIGH;
 
 /// What is planned, and what is under way.
 #[derive(Debug)]
@@ -31,14 +33,36 @@ pub(super) struct Moves {
     pub(super) plan: Plan,
     under_way: UnderWay,
     most: usize,
+    /// Under way, and not given yet.
+    ready: VecDeque<Action>,
+    /// Told of, and still under way.
+    ended: Option<Ended>,
 }
 
-/// Where a page goes from, where to, and where it first was.
-#[derive(Debug, Clone, Copy)]
-struct Way {
-    from: Place,
-    to: Place,
-    home: Place,
+/// Orders for pages of a chunk that ended alike.
+#[derive(Debug)]
+struct Ended {
+    of: (Key, PageSize),
+    what: What,
+    pages: PageBits,
+}
+
+/// What came of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Moved,
+    Stays,
+    Gone,
+}
+
+impl What {
+    const fn of(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Moved { .. } | Verdict::MovedOntoShadow => Self::Moved,
+            Verdict::Dirtied | Verdict::Busy | Verdict::NoMemory => Self::Stays,
+            Verdict::Lost => Self::Gone,
+        }
+    }
 }
 
 impl Moves {
@@ -47,11 +71,14 @@ impl Moves {
             plan: Plan::default(),
             under_way: UnderWay::default(),
             most,
+            ready: VecDeque::new(),
+            ended: None,
         }
     }
 
     pub(super) fn under_way(&self) -> u64 {
-        self.under_way.len() as u64
+        let ended = self.ended.as_ref().map_or(0, |ended| ended.pages.count());
+        (self.under_way.len() as u64).saturating_sub(u64::from(ended))
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -60,57 +87,112 @@ impl Moves {
 
     /// Whether it is planned to move, or on its way.
     pub(super) fn has(&self, page: PageRef) -> bool {
-        self.under_way.touches(page) || self.plan.has(page)
+        let (number, index) = split(page.addr);
+        let of = ((page.pid, number), page.size);
+        let ended = self.ended.as_ref().filter(|ended| ended.of == of);
+        let ended = ended.is_some_and(|ended| ended.pages.get(index));
+        let touched = self.under_way.touched(of.0, of.1).get(index);
+        (touched && !ended) || self.plan.has(page)
     }
 }
 
 impl Adaptive {
-    /// The next order that can be given now: to the best side first.
+    /// The next order that can be given now.
     pub(super) fn next_move(&mut self) -> Option<Action> {
-        if !self.memory.is_known() {
-            return None;
+        if self.moves.ready.is_empty() && self.memory.is_known() {
+            let sides = 0..self.moves.plan.0.len();
+            sides.take_while(|side| !self.orders_to(*side)).count();
         }
-        if self.moves.under_way.len() >= self.moves.most {
-            return None;
-        }
-        (0..self.moves.plan.0.len()).find_map(|side| self.next_to(side))
+        self.moves.ready.pop_front()
     }
 
-    /// The next order to a side. Who finds no room there waits for what makes it, and who makes room goes farther down.
-    fn next_to(&mut self, side: usize) -> Option<Action> {
-        while let Some(Order { page, from }) = self.moves.plan.0[side].front() {
-            let bytes = page.size.bytes();
-            let lies = self.chunks.lies(page);
-            let home = lies.and_then(|(place, home)| (place == from).then_some(home));
-            let free = home.filter(|_| !self.moves.under_way.touches(page));
-            let Some((on, home)) = self.sides.of(from).zip(free) else {
-                self.moves.plan.0[side].pop_front();
+    /// Orders pages of a chunk to a side, where some can go now. Who finds no room there waits for what makes it, and who makes room
+    /// goes farther down.
+    fn orders_to(&mut self, side: usize) -> bool {
+        while let Some(run) = self.moves.plan.0[side].front() {
+            let most = self.moves.most.saturating_sub(self.moves.under_way.len());
+            if most == 0 {
+                return false;
+            }
+            let pages = self.movable(&run);
+            self.moves.plan.0[side].leave(&pages);
+            if pages.is_empty() {
+                continue;
+            }
+            let Some(on) = self.sides.of(run.from) else {
+                self.moves.plan.0[side].leave(&PageBits::NONE);
                 continue;
             };
+            let bytes = run.size.bytes();
             let node = self.node_with_room(side, bytes).or_else(|| {
                 let below = self.below_with_room(on, bytes).filter(|_| on < side)?;
                 self.node_with_room(below, bytes)
             });
             if let Some(to) = node {
-                let way = Way {
-                    from,
-                    to: self.places.of(to),
-                    home,
-                };
-                let Some(up) = self.pays(page, way, side) else {
-                    // Nor is room made for its pages any more.
-                    self.moves.plan.drop_of(page.pid);
-                    continue;
-                };
-                self.moves.plan.0[side].pop_front();
-                return Some(self.order(page, (from, to), up));
+                let fit = usize::try_from(self.memory.room(to, HIGH) / bytes).unwrap_or(most);
+                let run = Run { pages, ..run };
+                if self.order(&run, (side, to), fit.min(most)) {
+                    return true;
+                }
+                continue;
             }
             if on < side {
                 self.moves.plan.0[side].clear();
             }
-            return None;
+            return false;
         }
-        None
+        false
+    }
+
+    /// Pages of a run that are still there, and in no order.
+    fn movable(&self, run: &Run) -> PageBits {
+        let chunk = self.chunks.get(run.key);
+        let there = chunk.filter(|chunk| chunk.size() == run.size);
+        let there = there.map_or(PageBits::NONE, |chunk| chunk.at(run.from));
+        let touched = self.moves.under_way.touched(run.key, run.size);
+        run.pages.and(&there).without(&touched)
+    }
+
+    /// Orders the first so many of these pages, as far as their process can pay for them; what it cannot pay for, and all of its that is
+    /// planned, does not go. Whether any does.
+    fn order(&mut self, run: &Run, (side, to): (usize, NodeId), most: usize) -> bool {
+        let (pid, bytes) = (run.key.0, run.size.bytes());
+        let place = self.places.of(to);
+        let process = self.processes.get(&pid);
+        let up = process.is_some_and(|process| process.saved_ns(run.from, place) > 0.0);
+        let (going, paid) = if up {
+            self.pays(run, (side, place), most)
+        } else {
+            (first(&run.pages, most), true)
+        };
+        let left = run.pages.without(&going);
+        self.moves.plan.0[side].leave(&left);
+        if !paid {
+            // Nor is room made for its pages any more.
+            self.moves.plan.drop_of(pid);
+        }
+        if going.is_empty() {
+            return false;
+        }
+        let source = self.places.only_node(run.from);
+        let count = u64::from(going.count());
+        self.memory.ordered(source, to, count * bytes);
+        let of = (run.key, run.size);
+        self.moves.under_way.begin(of, &going, (source, to));
+        let keep_shadow = false;
+        let migration = if up {
+            Migration::Promote { to, keep_shadow }
+        } else {
+            Migration::Demote { to }
+        };
+        let orders = going.pages().map(|page| Action::Migrate {
+            page: page_of(run.key, page, run.size),
+            migration,
+            mechanism: None,
+            reason: Reason::Pays,
+        });
+        self.moves.ready.extend(orders);
+        true
     }
 
     /// What a process may owe once, ns: what it takes to move each of its pages.
@@ -122,98 +204,74 @@ impl Adaptive {
         pages.map(|(pages, size)| pages * self.costs.of(size)).sum()
     }
 
-    /// Whether a page that moves so goes up; nothing where its process has not earned that. It is charged for it: who gives way does
-    /// not pay, and who goes where it first was may always.
-    fn pays(&mut self, page: PageRef, way: Way, side: usize) -> Option<bool> {
-        let goes_up = |process: &Process| process.saved_ns(way.from, way.to) > 0.0;
-        if !self.processes.get(&page.pid).is_some_and(goes_up) {
-            return Some(false);
-        }
-        let room = self.spare(side) >= i128::from(page.size.bytes());
-        let takes = self.costs.of(page.size) * if room { 1.0 } else { 2.0 };
-        let free = way.home == way.to || !self.has_ledger(page.pid);
-        let once = self.once(page.pid);
-        let ledger = &mut self.processes.get_mut(&page.pid)?.ledger;
-        (free || takes <= ledger.may(once)).then(|| {
-            ledger.spend(takes);
-            true
-        })
-    }
-
-    fn order(&mut self, page: PageRef, (from, to): (Place, NodeId), up: bool) -> Action {
-        let source = self.places.only_node(from);
-        self.memory.ordered(source, to, page.size.bytes());
-        self.moves.under_way.begin(page, (source, to));
-        let keep_shadow = false;
-        let migration = if up {
-            Migration::Promote { to, keep_shadow }
-        } else {
-            Migration::Demote { to }
+    /// The first so many of these pages, which go up, as far as their process has earned that; whether it has for all of them. It is
+    /// charged: who gives way does not pay, and who goes where it first was may always.
+    fn pays(&mut self, run: &Run, (side, to): (usize, Place), most: usize) -> (PageBits, bool) {
+        let pid = run.key.0;
+        let bytes = i128::from(run.size.bytes());
+        let cost = self.costs.of(run.size);
+        let comes = self.sides.of(to) == Some(side);
+        let (mut spare, once) = (self.spare(side), self.once(pid));
+        let has_ledger = self.has_ledger(pid);
+        let mut going = PageBits::NONE;
+        let (chunk, process) = (self.chunks.get(run.key), self.processes.get_mut(&pid));
+        let Some((chunk, process)) = chunk.zip(process) else {
+            return (going, true);
         };
-        Action::Migrate {
-            page,
-            migration,
-            mechanism: None,
-            reason: Reason::Pays,
+        let home = chunk.home().unwrap_or(&chunk.spread);
+        for page in run.pages.pages().take(most) {
+            let takes = if spare >= bytes { cost } else { 2.0 * cost };
+            let free = !has_ledger || home.get(page) == to;
+            if !free && takes > process.ledger.may(once) {
+                return (going, false);
+            }
+            process.ledger.spend(takes);
+            if comes {
+                spare -= bytes;
+            }
+            going.set(page);
         }
+        (going, true)
     }
 
-    /// An order has ended.
+    /// An order has ended: kept until one of another chunk has, or something else comes.
     pub(super) fn end_move(&mut self, page: PageRef, verdict: Verdict) {
-        let Some((from, to)) = self.moves.under_way.end(page) else {
+        let (number, index) = split(page.addr);
+        let (of, what) = (((page.pid, number), page.size), What::of(verdict));
+        let alike = |ended: &&mut Ended| (ended.of, ended.what) == (of, what);
+        if let Some(ended) = self.moves.ended.as_mut().filter(alike) {
+            ended.pages.set(index);
             return;
-        };
-        let moved = matches!(verdict, Verdict::Moved { .. } | Verdict::MovedOntoShadow);
-        self.memory
-            .ended((from, to), page.size.bytes(), moved, moved);
-        match verdict {
-            Verdict::Moved { .. } | Verdict::MovedOntoShadow => {
-                self.chunks.moved(page, self.places.of(to));
-            }
-            Verdict::Lost => self.chunks.lost(page),
-            Verdict::Dirtied | Verdict::Busy | Verdict::NoMemory => {}
         }
+        self.take_ends();
+        let pages = PageBits::one(index);
+        self.moves.ended = Some(Ended { of, what, pages });
     }
 
-    /// Pages that were seen within a pass go to the fastest side at once while there is room: the sooner seen, the
-    /// sooner they are asked for.
-    pub(super) fn promote_early(&mut self, key: Key, pages: PageBits) {
-        let Some((process, chunk)) = self.processes.get(&key.0).zip(self.chunks.get(key)) else {
+    /// Takes in what has ended.
+    pub(super) fn take_ends(&mut self) {
+        let Some(Ended { of, what, pages }) = self.moves.ended.take() else {
             return;
         };
-        let fastest =
-            (0..self.sides.len()).find(|side| process.is_fastest(self.sides.places(*side)[0]));
-        let Some(side) = fastest else {
-            return;
-        };
-        let plan = &mut self.moves.plan.0;
-        if plan.len() <= side {
-            plan.resize_with(side + 1, Queue::default);
-        }
-        let knows = self.memory.is_known() && !self.balance.is_loaded();
-        // How much of it is fast a plan says.
-        let share = self.shares.get(&key.0).copied().unwrap_or_default();
-        let knows = knows && share.ceiling_bytes.is_none();
-        if plan[side].len() >= self.params.inflight_pages || !knows {
-            return;
-        }
-        let queued = plan[side].queued();
-        let mut room = self.spare(side) - i128::from(queued);
-        let size = chunk.size();
-        let cost = self.costs.of(size);
-        let bytes = i128::from(size.bytes());
-        for page in pages.pages() {
-            if room < bytes {
-                break;
-            }
-            let from = chunk.spread.get(page);
-            let saved = process.saved_ns(from, self.sides.places(side)[0]);
-            if process.values[class_of(chunk.levels[page])] * saved > cost {
-                room -= bytes;
-                let page = page_of(key, page, size);
-                self.moves.plan.0[side].push(Order { page, from });
-                self.counters.early += 1;
+        let moved = what == What::Moved;
+        for ((from, to), pages) in self.moves.under_way.end(of, &pages) {
+            let bytes = u64::from(pages.count()) * of.1.bytes();
+            self.memory.ended((from, to), bytes, moved, moved);
+            match what {
+                What::Moved => self.chunks.moved(of, &pages, self.places.of(to)),
+                What::Gone => {
+                    let pages = pages.pages().map(|page| page_of(of.0, page, of.1));
+                    pages.for_each(|page| self.chunks.lost(page));
+                }
+                What::Stays => {}
             }
         }
     }
+}
+
+/// The first so many of these pages.
+fn first(pages: &PageBits, most: usize) -> PageBits {
+    let mut first = PageBits::NONE;
+    pages.pages().take(most).for_each(|page| first.set(page));
+    first
 }

@@ -10,7 +10,6 @@ use terrace_core::PageSize;
 use terrace_core::Pid;
 
 use super::chunk::Key;
-use super::chunk::page_of;
 use super::chunk::split;
 use super::places::Place;
 
@@ -23,21 +22,17 @@ pub(super) struct Order {
 }
 
 /// Pages of a chunk that go the same way.
-#[derive(Debug)]
-struct Run {
-    key: Key,
-    size: PageSize,
-    from: Place,
-    pages: PageBits,
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Run {
+    pub(super) key: Key,
+    pub(super) size: PageSize,
+    pub(super) from: Place,
+    pub(super) pages: PageBits,
 }
 
 impl Run {
-    fn first(&self) -> Option<usize> {
-        self.pages.pages().next()
-    }
-
-    fn count(&self) -> usize {
-        self.pages.count() as usize
+    fn bytes(&self) -> u64 {
+        self.size.bytes() * u64::from(self.pages.count())
     }
 }
 
@@ -46,7 +41,7 @@ impl Run {
 pub(super) struct Queue {
     /// None is empty.
     runs: VecDeque<Run>,
-    pages: usize,
+    bytes: u64,
 }
 
 impl Queue {
@@ -57,10 +52,11 @@ impl Queue {
         let key = (page.pid, number);
         let same = |run: &&mut Run| (run.key, run.size, run.from) == (key, size, from);
         if let Some(run) = self.runs.back_mut().filter(same) {
-            self.pages += usize::from(!run.pages.get(index));
+            if run.pages.get(index) {
+                return;
+            }
             run.pages.set(index);
         } else {
-            self.pages += 1;
             let pages = PageBits::one(index);
             self.runs.push_back(Run {
                 key,
@@ -69,39 +65,30 @@ impl Queue {
                 pages,
             });
         }
+        self.bytes += size.bytes();
     }
 
-    /// The page that is next.
-    pub(super) fn front(&self) -> Option<Order> {
-        let run = self.runs.front()?;
-        Some(Order {
-            page: page_of(run.key, run.first()?, run.size),
-            from: run.from,
-        })
+    /// The pages that are next.
+    pub(super) fn front(&self) -> Option<Run> {
+        self.runs.front().copied()
     }
 
-    /// Forgets the page that is next.
-    pub(super) fn pop_front(&mut self) {
+    /// Of those leaves these.
+    pub(super) fn leave(&mut self, pages: &PageBits) {
         let Some(run) = self.runs.front_mut() else {
             return;
         };
-        if let Some(page) = run.first() {
-            run.pages.clear(page);
-            self.pages -= 1;
-        }
+        self.bytes -= run.bytes();
+        run.pages = run.pages.and(pages);
+        self.bytes += run.bytes();
         if run.pages.is_empty() {
             self.runs.pop_front();
         }
     }
 
-    pub(super) const fn len(&self) -> usize {
-        self.pages
-    }
-
     /// Bytes of all that is to move.
-    pub(super) fn queued(&self) -> u64 {
-        let runs = self.runs.iter();
-        runs.map(|run| run.size.bytes() * run.count() as u64).sum()
+    pub(super) const fn queued(&self) -> u64 {
+        self.bytes
     }
 
     pub(super) fn has(&self, page: PageRef) -> bool {
@@ -113,13 +100,13 @@ impl Queue {
 
     pub(super) fn clear(&mut self) {
         self.runs.clear();
-        self.pages = 0;
+        self.bytes = 0;
     }
 
     /// Drops the pages of a process.
     pub(super) fn drop_of(&mut self, pid: Pid) {
         self.runs.retain(|run| run.key.0 != pid);
-        self.pages = self.runs.iter().map(Run::count).sum();
+        self.bytes = self.runs.iter().map(Run::bytes).sum();
     }
 
     /// Bytes that this takes.
@@ -131,7 +118,22 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::presets::adaptive::chunk::page_of;
     use proptest::prelude::*;
+
+    /// The first page of those that are next.
+    fn pop_front(queue: &mut Queue) -> Option<Order> {
+        let Run {
+            key,
+            size,
+            from,
+            pages,
+        } = queue.front()?;
+        let first = pages.pages().next().expect("no run is empty");
+        queue.leave(&pages.without(&PageBits::one(first)));
+        let page = page_of(key, first, size);
+        Some(Order { page, from })
+    }
 
     proptest! {
         /// As a list of pages would be.
@@ -164,19 +166,16 @@ mod tests {
                 }
             }
             for _ in 0..pops {
-                prop_assert_eq!(queue.front(), list.pop_front());
-                queue.pop_front();
+                prop_assert_eq!(pop_front(&mut queue), list.pop_front());
             }
-            prop_assert_eq!(queue.len(), list.len());
             prop_assert_eq!(queue.queued(), list.iter().map(|order| order.page.size.bytes()).sum::<u64>());
             prop_assert!(list.iter().all(|order| queue.has(order.page)));
             queue.drop_of(Pid(1));
             list.retain(|order| order.page.pid != Pid(1));
-            while let Some(order) = queue.front() {
+            while let Some(order) = pop_front(&mut queue) {
                 prop_assert_eq!(Some(order), list.pop_front());
-                queue.pop_front();
             }
-            prop_assert_eq!((queue.len(), list.len()), (0, 0));
+            prop_assert_eq!((queue.queued(), list.len()), (0, 0));
         }
     }
 }

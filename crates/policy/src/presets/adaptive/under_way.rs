@@ -5,11 +5,9 @@ use std::collections::BTreeMap;
 
 use terrace_core::NodeId;
 use terrace_core::PageBits;
-use terrace_core::PageRef;
 use terrace_core::PageSize;
 
 use super::chunk::Key;
-use super::chunk::split;
 
 /// Where from, if that is told, and where to.
 pub(super) type Way = (Option<NodeId>, NodeId);
@@ -36,51 +34,54 @@ impl UnderWay {
         self.pages
     }
 
-    /// Whether an order has to do with the page's addresses.
-    pub(super) fn touches(&self, page: PageRef) -> bool {
-        let (number, index) = split(page.addr);
-        let Some(list) = self.chunks.get(&(page.pid, number)) else {
-            return false;
-        };
-        let base = |size| size == PageSize::Base4K;
-        list.iter()
-            .any(|going| !base(page.size) || !base(going.size) || going.pages.get(index))
+    /// Pages of a chunk, were they of that size, whose addresses an order has to do with.
+    pub(super) fn touched(&self, key: Key, size: PageSize) -> PageBits {
+        let list = self.chunks.get(&key).map_or(&[][..], Vec::as_slice);
+        list.iter().fold(PageBits::NONE, |all, going| {
+            if size == PageSize::Base4K && going.size == size {
+                all.or(&going.pages)
+            } else {
+                PageBits::ALL
+            }
+        })
     }
 
-    /// The page is ordered there; it has no order yet.
-    pub(super) fn begin(&mut self, page: PageRef, way: Way) {
-        let (number, index) = split(page.addr);
-        let list = self.chunks.entry((page.pid, number)).or_default();
-        let same = |going: &&mut Going| (going.way, going.size) == (way, page.size);
+    /// These pages of a chunk are ordered there; they have no order yet.
+    pub(super) fn begin(&mut self, (key, size): (Key, PageSize), pages: &PageBits, way: Way) {
+        let list = self.chunks.entry(key).or_default();
+        let same = |going: &&mut Going| (going.way, going.size) == (way, size);
         if let Some(going) = list.iter_mut().find(same) {
-            going.pages.set(index);
+            going.pages = going.pages.or(pages);
         } else {
-            list.push(Going {
-                way,
-                size: page.size,
-                pages: PageBits::one(index),
-            });
+            let pages = *pages;
+            list.push(Going { way, size, pages });
         }
-        self.pages += 1;
+        self.pages += pages.count() as usize;
     }
 
-    /// The page's order has ended; gives its way, if it had one.
-    pub(super) fn end(&mut self, page: PageRef) -> Option<Way> {
-        let (number, index) = split(page.addr);
-        let key = (page.pid, number);
-        let list = self.chunks.get_mut(&key)?;
-        let mut all = list.iter();
-        let at = all.position(|going| going.size == page.size && going.pages.get(index))?;
-        let way = list[at].way;
-        list[at].pages.clear(index);
-        if list[at].pages.is_empty() {
-            list.swap_remove(at);
+    /// The orders of these pages of a chunk have ended; gives their ways, of those that had one.
+    pub(super) fn end(
+        &mut self,
+        (key, size): (Key, PageSize),
+        pages: &PageBits,
+    ) -> Vec<(Way, PageBits)> {
+        let Some(list) = self.chunks.get_mut(&key) else {
+            return Vec::new();
+        };
+        let mut ended = Vec::new();
+        for going in list.iter_mut().filter(|going| going.size == size) {
+            let here = going.pages.and(pages);
+            if !here.is_empty() {
+                going.pages = going.pages.without(&here);
+                self.pages -= here.count() as usize;
+                ended.push((going.way, here));
+            }
         }
+        list.retain(|going| !going.pages.is_empty());
         if list.is_empty() {
             self.chunks.remove(&key);
         }
-        self.pages -= 1;
-        Some(way)
+        ended
     }
 
     /// Bytes that this takes, about.
@@ -93,8 +94,10 @@ impl UnderWay {
 mod tests {
     use super::*;
     use crate::presets::adaptive::chunk::page_of;
+    use crate::presets::adaptive::chunk::split;
     use proptest::prelude::*;
     use terrace_core::Addr;
+    use terrace_core::PageRef;
     use terrace_core::Pid;
 
     fn overlap(one: PageRef, other: PageRef) -> bool {
@@ -114,18 +117,24 @@ mod tests {
                 let (size, index) = if huge { (PageSize::Huge2M, 0) } else { (PageSize::Base4K, index) };
                 let page = page_of((Pid(7), number), index, size);
                 let touched = list.keys().any(|other| overlap(page, *other));
-                prop_assert_eq!(under_way.touches(page), touched);
+                let (number, at) = split(page.addr);
+                let key = (page.pid, number);
+                prop_assert_eq!(under_way.touched(key, size).get(at), touched);
                 if !begin {
-                    prop_assert_eq!(under_way.end(page), list.remove(&page));
+                    let ended = under_way.end((key, size), &PageBits::one(at));
+                    let way = list.remove(&page);
+                    prop_assert_eq!(ended, way.map(|way| (way, PageBits::one(at))).into_iter().collect::<Vec<_>>());
                 } else if !touched {
                     let way = ((to > 0).then_some(NodeId(9)), NodeId(to));
-                    under_way.begin(page, way);
+                    under_way.begin((key, size), &PageBits::one(at), way);
                     list.insert(page, way);
                 }
                 prop_assert_eq!(under_way.len(), list.len());
             }
             for (page, way) in list {
-                prop_assert_eq!(under_way.end(page), Some(way));
+                let (number, at) = split(page.addr);
+                let one = PageBits::one(at);
+                prop_assert_eq!(under_way.end(((page.pid, number), page.size), &one), [(way, one)]);
             }
             prop_assert_eq!((under_way.len(), under_way.bytes()), (0, 0));
         }

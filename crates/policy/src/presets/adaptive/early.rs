@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Promotion within a pass, while there is room: what pages do is not waited for where a place costs nothing.
+//!
+//! Pages are queued as they are seen, so those that were seen soonest move first, as fast as the mover goes; the plan at the end of
+//! the pass takes the place of what is left.
+
+use terrace_core::PageBits;
+
+use super::Adaptive;
+use super::chunk::Key;
+use super::chunk::page_of;
+use super::classes::class_of;
+use super::queue::Order;
+use super::queue::Queue;
+
+impl Adaptive {
+    /// Pages that were seen within a pass go to the fastest side at once while there is room: the sooner seen, the
+    /// sooner they are asked for.
+    pub(super) fn promote_early(&mut self, key: Key, pages: PageBits) {
+        let Some((process, chunk)) = self.processes.get(&key.0).zip(self.chunks.get(key)) else {
+            return;
+        };
+        let fastest =
+            (0..self.sides.len()).find(|side| process.is_fastest(self.sides.places(*side)[0]));
+        let Some(side) = fastest else {
+            return;
+        };
+        let plan = &mut self.moves.plan.0;
+        if plan.len() <= side {
+            plan.resize_with(side + 1, Queue::default);
+        }
+        let knows = self.memory.is_known() && !self.balance.is_loaded();
+        // How much of it is fast a plan says.
+        let share = self.shares.get(&key.0).copied().unwrap_or_default();
+        if !knows || share.ceiling_bytes.is_some() {
+            return;
+        }
+        let queued = plan[side].queued();
+        let mut room = self.spare(side) - i128::from(queued);
+        let size = chunk.size();
+        let cost = self.costs.of(size);
+        let bytes = i128::from(size.bytes());
+        for page in pages.pages() {
+            if room < bytes {
+                break;
+            }
+            let from = chunk.spread.get(page);
+            let saved = process.saved_ns(from, self.sides.places(side)[0]);
+            if process.values[class_of(chunk.levels[page])] * saved > cost {
+                room -= bytes;
+                let page = page_of(key, page, size);
+                self.moves.plan.0[side].push(Order { page, from });
+                self.counters.early += 1;
+            }
+        }
+    }
+}

@@ -3,6 +3,9 @@
 //!
 //! Pages are queued as they are seen, so those that were seen soonest move first, as fast as the mover goes; the plan at the end of
 //! the pass takes the place of what is left.
+//!
+//! Nothing was measured of a tier while it serves them. So none is filled so that serves no more than the one that pages come from, by
+//! what is said of both: how much goes there a plan says, which knows what load does ([`super::balance`]).
 
 use terrace_core::PageBits;
 
@@ -10,6 +13,7 @@ use super::Adaptive;
 use super::chunk::Key;
 use super::chunk::page_of;
 use super::classes::class_of;
+use super::places::Place;
 use super::queue::Order;
 use super::queue::Queue;
 
@@ -40,12 +44,16 @@ impl Adaptive {
         let size = chunk.size();
         let cost = self.costs.of(size);
         let bytes = i128::from(size.bytes());
+        let to = self.sides.places(side)[0];
         for page in pages.pages() {
             if room < bytes {
                 break;
             }
             let from = chunk.spread.get(page);
-            let saved = process.saved_ns(from, self.sides.places(side)[0]);
+            if !self.serves_more(to, from) {
+                continue;
+            }
+            let saved = process.saved_ns(from, to);
             if process.values[class_of(chunk.levels[page])] * saved > cost {
                 room -= bytes;
                 let page = page_of(key, page, size);
@@ -53,5 +61,15 @@ impl Adaptive {
                 self.counters.early += 1;
             }
         }
+    }
+
+    /// Whether a place serves more bytes a second than the other, or nobody says.
+    fn serves_more(&self, place: Place, other: Place) -> bool {
+        let bandwidth = |place: Place| {
+            let node = self.places.nodes(place).first()?;
+            self.tiers.node(*node)?.read_bandwidth_mbps
+        };
+        let both = bandwidth(place).zip(bandwidth(other));
+        both.is_none_or(|(own, other)| own > other)
     }
 }

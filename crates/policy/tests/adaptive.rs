@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The default policy on a small machine: finds what is hot, leaves alone what is not worth it.
 
+#[path = "adaptive/early.rs"]
+mod early;
 #[path = "adaptive/ledger.rs"]
 mod ledger;
 #[path = "adaptive/limits.rs"]

@@ -26,10 +26,18 @@ fn node(id: NodeId, tier: u16, pages: u64, latency: u32) -> NodeInfo {
 }
 
 pub(crate) fn tiers(fast_pages: u64) -> Tiers {
-    Tiers::new(vec![
-        node(FAST, 0, fast_pages, 80),
-        node(SLOW, 1, 1 << 22, 250),
-    ])
+    serving(fast_pages, [None; 2])
+}
+
+/// The same, where they serve so many MB a second.
+pub(crate) fn serving(fast_pages: u64, bandwidths: [Option<u32>; 2]) -> Tiers {
+    let nodes = [node(FAST, 0, fast_pages, 80), node(SLOW, 1, 1 << 22, 250)];
+    let nodes = nodes.into_iter().zip(bandwidths);
+    let nodes = nodes.map(|(node, read_bandwidth_mbps)| NodeInfo {
+        read_bandwidth_mbps,
+        ..node
+    });
+    Tiers::new(nodes.collect())
 }
 
 /// DRAM of so many pages at either socket, nodes 0 and 1, and persistent memory, 2 and 3, as MTM's Table 1 has them.

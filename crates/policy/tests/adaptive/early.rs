@@ -12,13 +12,12 @@ use terrace_core::PageRef;
 use terrace_core::Pid;
 use terrace_policy::Action;
 use terrace_policy::Event;
-use terrace_policy::Mechanism;
 use terrace_policy::Migration;
 use terrace_policy::Policy;
-use terrace_policy::Verdict;
 use terrace_policy::presets::adaptive::Adaptive;
 use terrace_policy::presets::adaptive::Params;
 
+use crate::machine::has_moved;
 use crate::nodes::FAST;
 use crate::nodes::PAGE;
 use crate::nodes::SLOW;
@@ -87,16 +86,7 @@ fn within_a_pass(bandwidths: [Option<u32>; 2], room: u64) -> Vec<usize> {
         together.push(orders.len());
         for (page, migration) in orders {
             assert_eq!(migration.target(), NodeId(0));
-            let ended = Event::Ended {
-                from: None,
-                page,
-                migration,
-                verdict: Verdict::Moved { shadow: false },
-                mechanism: Mechanism::MovePages,
-                took: Nanos::ZERO,
-                inaccessible: Nanos::ZERO,
-            };
-            policy.observe(SOON, &ended);
+            policy.observe(SOON, &has_moved(page, migration));
         }
     }
 }

@@ -54,6 +54,19 @@ impl Dice {
     }
 }
 
+/// The end of an order that was carried out.
+pub(crate) const fn has_moved(page: PageRef, migration: Migration) -> Event {
+    Event::Ended {
+        from: None,
+        page,
+        migration,
+        verdict: Verdict::Moved { shadow: false },
+        mechanism: Mechanism::MovePages,
+        took: Nanos::ZERO,
+        inaccessible: Nanos::ZERO,
+    }
+}
+
 /// Chunks that are cleared and read together.
 struct Slice {
     chunks: std::ops::Range<usize>,
@@ -236,16 +249,7 @@ impl Machine {
             busy: self.price,
         };
         self.policy.observe(now, &moved);
-        let ended = Event::Ended {
-            from: None,
-            page,
-            migration,
-            verdict: Verdict::Moved { shadow: false },
-            mechanism: Mechanism::MovePages,
-            took: Nanos::ZERO,
-            inaccessible: Nanos::ZERO,
-        };
-        self.policy.observe(now, &ended);
+        self.policy.observe(now, &has_moved(page, migration));
     }
 
     /// One pass; `idle` gives each page's time to its next access in s, from what is drawn.

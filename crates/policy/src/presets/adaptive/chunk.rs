@@ -109,3 +109,9 @@ pub(super) fn page_of(key: Key, page: usize, size: PageSize) -> PageRef {
         size,
     }
 }
+
+/// Undoes [`page_of`].
+pub(super) const fn key_of(page: PageRef) -> (Key, usize) {
+    let (number, index) = split(page.addr);
+    ((page.pid, number), index)
+}

@@ -14,8 +14,8 @@ use terrace_core::Range;
 use super::census::Census;
 use super::chunk::Chunk;
 use super::chunk::Key;
+use super::chunk::key_of;
 use super::chunk::page_of;
-use super::chunk::split;
 use super::lag;
 use super::places::Place;
 use super::places::Spread;
@@ -197,8 +197,8 @@ impl Chunks {
 
 /// The chunk of a page and its number there, if it is known in that size.
 fn find(all: &mut BTreeMap<Key, Chunk>, page: PageRef) -> Option<(&mut Chunk, usize)> {
-    let (number, index) = split(page.addr);
-    let chunk = all.get_mut(&(page.pid, number))?;
+    let (key, index) = key_of(page);
+    let chunk = all.get_mut(&key)?;
     (chunk.size() == page.size && chunk.present.get(index)).then_some((chunk, index))
 }
 

@@ -13,6 +13,7 @@ use super::Adaptive;
 use super::chunk::Key;
 use super::chunk::page_of;
 use super::classes::class_of;
+use super::places::PLACES;
 use super::places::Place;
 use super::queue::Order;
 use super::queue::Queue;
@@ -45,12 +46,15 @@ impl Adaptive {
         let cost = self.costs.of(size);
         let bytes = i128::from(size.bytes());
         let to = self.sides.places(side)[0];
+        let known = self.places.len();
+        let serves: [bool; PLACES] =
+            std::array::from_fn(|from| from < known && self.serves_more(to, from));
         for page in pages.pages() {
             if room < bytes {
                 break;
             }
             let from = chunk.spread.get(page);
-            if !self.serves_more(to, from) {
+            if !serves[from] {
                 continue;
             }
             let saved = process.saved_ns(from, to);

@@ -14,8 +14,8 @@ use terrace_core::Pid;
 
 use super::Adaptive;
 use super::chunk::Key;
+use super::chunk::key_of;
 use super::chunk::page_of;
-use super::chunk::split;
 use super::decide::SIZES;
 use super::places::Place;
 use super::plan::Plan;
@@ -87,11 +87,13 @@ impl Moves {
 
     /// Whether it is planned to move, or on its way.
     pub(super) fn has(&self, page: PageRef) -> bool {
-        let (number, index) = split(page.addr);
-        let of = ((page.pid, number), page.size);
-        let ended = self.ended.as_ref().filter(|ended| ended.of == of);
+        let (key, index) = key_of(page);
+        let ended = self
+            .ended
+            .as_ref()
+            .filter(|ended| ended.of == (key, page.size));
         let ended = ended.is_some_and(|ended| ended.pages.get(index));
-        let touched = self.under_way.touched(of.0, of.1).get(index);
+        let touched = self.under_way.touched(key, page.size).get(index);
         (touched && !ended) || self.plan.has(page)
     }
 }
@@ -236,8 +238,8 @@ impl Adaptive {
 
     /// An order has ended: kept until one of another chunk has, or something else comes.
     pub(super) fn end_move(&mut self, page: PageRef, verdict: Verdict) {
-        let (number, index) = split(page.addr);
-        let (of, what) = (((page.pid, number), page.size), What::of(verdict));
+        let (key, index) = key_of(page);
+        let (of, what) = ((key, page.size), What::of(verdict));
         let alike = |ended: &&mut Ended| (ended.of, ended.what) == (of, what);
         if let Some(ended) = self.moves.ended.as_mut().filter(alike) {
             ended.pages.set(index);

@@ -10,7 +10,7 @@ use terrace_core::PageSize;
 use terrace_core::Pid;
 
 use super::chunk::Key;
-use super::chunk::split;
+use super::chunk::key_of;
 use super::places::Place;
 
 /// A page that is to move.
@@ -48,8 +48,7 @@ impl Queue {
     /// That page is to move, too.
     pub(super) fn push(&mut self, order: Order) {
         let Order { page, from } = order;
-        let ((number, index), size) = (split(page.addr), page.size);
-        let key = (page.pid, number);
+        let ((key, index), size) = (key_of(page), page.size);
         let same = |run: &&mut Run| (run.key, run.size, run.from) == (key, size, from);
         if let Some(run) = self.runs.back_mut().filter(same) {
             if run.pages.get(index) {
@@ -92,8 +91,8 @@ impl Queue {
     }
 
     pub(super) fn has(&self, page: PageRef) -> bool {
-        let (number, index) = split(page.addr);
-        let same = |run: &Run| (run.key, run.size) == ((page.pid, number), page.size);
+        let (key, index) = key_of(page);
+        let same = |run: &Run| (run.key, run.size) == (key, page.size);
         let mut runs = self.runs.iter();
         runs.any(|run| same(run) && run.pages.get(index))
     }
@@ -156,7 +155,7 @@ mod tests {
                     queue.push(one);
                     // Behind one of its chunk it is in that one's set.
                     let run = list.iter().rev().take_while(|other: &&Order| {
-                        (split(other.page.addr).0, other.page.pid) == (number, key.0) && (other.page.size, other.from) == (size, from)
+                        key_of(other.page).0 == key && (other.page.size, other.from) == (size, from)
                     });
                     let run: Vec<Order> = run.copied().collect();
                     if !run.contains(&one) {

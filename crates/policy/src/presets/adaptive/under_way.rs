@@ -93,8 +93,8 @@ impl UnderWay {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::presets::adaptive::chunk::key_of;
     use crate::presets::adaptive::chunk::page_of;
-    use crate::presets::adaptive::chunk::split;
     use proptest::prelude::*;
     use terrace_core::Addr;
     use terrace_core::PageRef;
@@ -117,8 +117,7 @@ mod tests {
                 let (size, index) = if huge { (PageSize::Huge2M, 0) } else { (PageSize::Base4K, index) };
                 let page = page_of((Pid(7), number), index, size);
                 let touched = list.keys().any(|other| overlap(page, *other));
-                let (number, at) = split(page.addr);
-                let key = (page.pid, number);
+                let (key, at) = key_of(page);
                 prop_assert_eq!(under_way.touched(key, size).get(at), touched);
                 if !begin {
                     let ended = under_way.end((key, size), &PageBits::one(at));
@@ -132,9 +131,9 @@ mod tests {
                 prop_assert_eq!(under_way.len(), list.len());
             }
             for (page, way) in list {
-                let (number, at) = split(page.addr);
+                let (key, at) = key_of(page);
                 let one = PageBits::one(at);
-                prop_assert_eq!(under_way.end(((page.pid, number), page.size), &one), [(way, one)]);
+                prop_assert_eq!(under_way.end((key, page.size), &one), [(way, one)]);
             }
             prop_assert_eq!((under_way.len(), under_way.bytes()), (0, 0));
         }

@@ -142,7 +142,7 @@ impl HintFaults {
     }
 
     /// Reports forks, execs and exits only, by a ring of that size: for trackers with another source of
-    /// accesses. The rest as [`Self::open`].
+    /// accesses. Wakes for each. The rest as [`Self::open`].
     ///
     /// # Errors
     ///
@@ -156,7 +156,7 @@ impl HintFaults {
         }
         let config = HintFaultsConfig {
             ring_bytes,
-            wakeup_bytes: ring_bytes / 2,
+            wakeup_bytes: 0,
             ..HintFaultsConfig::default()
         };
         Self::load(config, |section| section.starts_with("tp_btf/"))

@@ -5,9 +5,11 @@
 //! descriptors, hands it what is ready ([`Domain::take_in`]), lets it act ([`Domain::act`]) and comes back at the
 //! time it gives. So one loop can have many. [`processes`] is who belongs to it, [`status`] its figures.
 
+mod looks;
 mod processes;
 mod status;
 
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -32,11 +34,9 @@ use crate::options::Options;
 use crate::options::Target;
 use crate::tracking;
 use crate::tracking::Trackers;
+use looks::MemoryLooks;
+use looks::TrackLooks;
 
-/// Reads of the trackers are this far apart, unless much waits to be read; for samples, at most.
-/// Faults carry their own times, so nothing but the age of a decision depends on it, and many at a
-/// time are cheaper: neighbours share what has to be looked up.
-const TRACK_INTERVAL: Nanos = Nanos::from_millis(100);
 /// What changes slowly is looked at so often: watermarks, sizes, who is gone and nobody told.
 const REFRESH_INTERVAL: Nanos = Nanos::from_secs(10);
 /// After the end, movers are waited for so long.
@@ -60,10 +60,9 @@ pub struct Domain {
     limits: Vec<String>,
     agents_cpu: Agents,
     started: Nanos,
-    memory_interval: Nanos,
-    memory_due: Nanos,
     refresh_due: Nanos,
-    track_due: Nanos,
+    track: TrackLooks,
+    memory: MemoryLooks,
 }
 
 /// What is ready to be read. What is not is not asked: a question to the kernel costs as much
@@ -105,10 +104,9 @@ impl Domain {
             limits,
             agents_cpu: Agents::default(),
             started: now,
-            memory_interval: options.memory_interval,
-            memory_due: now,
             refresh_due: now,
-            track_due: now,
+            track: TrackLooks::new(now),
+            memory: MemoryLooks::new(now),
         };
         domain.pause(options.paused);
         Ok(domain)
@@ -148,7 +146,7 @@ impl Domain {
             movers.move_pages.fd(),
             PollFlags::IN,
         )];
-        let trackers = self.machine.trackers.fds();
+        let trackers = self.heard();
         fds.extend(trackers.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         for link in movers.links.values() {
             // An eventfd whose count is at its most is in error, and always ready.
@@ -165,7 +163,7 @@ impl Domain {
     #[must_use]
     pub fn ready(&self, fds: &[PollFd<'_>]) -> Ready {
         let hit = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        let trackers = self.machine.trackers.fds().count();
+        let trackers = self.heard().count();
         let mut ready = Ready {
             moved: fds[..1].iter().any(hit),
             tracked: fds[1..=trackers].iter().any(hit),
@@ -179,15 +177,21 @@ impl Domain {
         ready
     }
 
+    /// The trackers' descriptors, but of those that are looked at anyway.
+    fn heard(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.machine.trackers.fds(self.track.due().is_none())
+    }
+
     /// Takes in what is ready, and what it is time to look at.
     pub fn take_in(&mut self, now: Nanos, ready: &Ready) {
         self.sample_memory(now);
         self.machine.measure_latencies(now, &mut self.engine);
-        let all = ready.tracked || now >= self.track_due;
+        let all = ready.tracked || self.track.is_due(now);
+        let found = self.track(now, |tracking| all || tracking.samples());
         if all {
-            self.track_due = now + TRACK_INTERVAL;
+            self.track
+                .looked(now, !found && self.machine.trackers.tell());
         }
-        self.track(now, |tracking| all || tracking.samples());
         let (managed, engine) = (&mut self.machine.managed, &mut self.engine);
         managed.look_at_mappings(now, engine);
         if ready.moved {
@@ -208,16 +212,20 @@ impl Domain {
     /// Lets the policy act. Gives the time to come back at the latest.
     pub fn act(&mut self, now: Nanos) -> Nanos {
         self.machine.take_inventory(now, &mut self.engine);
+        let before = self.engine.stats_mut().ordered;
         let deadline = self.machine.pump(now, &mut self.engine);
+        if self.engine.stats_mut().ordered > before {
+            self.memory.ordered(now);
+        }
         if self.machine.is_busy() {
             return now;
         }
-        let links = self.machine.managed.movers.links.values();
-        let deaf = links.filter_map(|link| link.deaf_until(now));
-        deaf.fold(
-            deadline.min(self.memory_due).min(self.track_due),
-            Nanos::min,
-        )
+        let managed = &self.machine.managed;
+        let deaf = managed.movers.links.values();
+        let deaf = deaf.filter_map(|link| link.deaf_until(now));
+        let looks = [self.track.due(), managed.mappings_due()];
+        deaf.chain(looks.into_iter().flatten())
+            .fold(deadline.min(self.memory.due()), Nanos::min)
     }
 
     /// After the end: what movers still say is counted, so that the books are closed.
@@ -243,10 +251,9 @@ impl Domain {
     }
 
     fn sample_memory(&mut self, now: Nanos) {
-        if now < self.memory_due {
+        if !self.memory.is_due(now) {
             return;
         }
-        self.memory_due = now + self.memory_interval;
         let links = &self.machine.managed.movers.links;
         self.agents_cpu.look(now, links.keys().copied());
         let refresh = now >= self.refresh_due;
@@ -262,7 +269,8 @@ impl Domain {
             budget.watch(self.machine.managed.pids.iter().copied());
         }
         let LinuxMachine { memory, tiers, .. } = &mut self.machine;
-        memory.sample(now, tiers, budget, &mut self.engine);
+        let changed = memory.sample(now, tiers, budget, &mut self.engine);
+        self.memory.looked(now, changed);
     }
 }
 

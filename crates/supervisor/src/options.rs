@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use terrace_core::Nanos;
 use terrace_core::Pid;
 use terrace_policy::DEFAULT;
 use terrace_policy::Mover;
@@ -68,8 +67,6 @@ pub struct Options {
     pub streaming: bool,
     /// Where the agent is; beside the running program if not given.
     pub agent_path: Option<PathBuf>,
-    /// How often the nodes' memory is sampled.
-    pub memory_interval: Nanos,
     /// Takes a line for the operator when something does not work as asked.
     pub tell: fn(&str),
 }
@@ -97,7 +94,6 @@ impl Options {
             copy_threads: 1,
             streaming: false,
             agent_path: None,
-            memory_interval: Nanos::from_millis(200),
             tell: |_| {},
         }
     }

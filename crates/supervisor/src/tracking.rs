@@ -11,6 +11,7 @@
 mod open;
 mod set;
 
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use terrace_core::Measurement;
@@ -181,10 +182,16 @@ impl Tracking {
         Ok(())
     }
 
-    /// Readable when there is much to read, if the source has such a descriptor.
+    /// As [`Tracker::fds`].
     #[must_use]
-    pub fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        self.tracker().fd()
+    pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.tracker().fds()
+    }
+
+    /// As [`Tracker::tells`].
+    #[must_use]
+    pub fn tells(&self) -> bool {
+        self.tracker().tells()
     }
 
     /// The source's counters; none where they cannot be read.

@@ -181,8 +181,8 @@ impl Tracker for HintFaultTracker {
         .values()
     }
 
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.source.fd())
+    fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.source.fd()]
     }
 }
 

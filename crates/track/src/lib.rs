@@ -108,6 +108,11 @@ pub trait Tracker {
     /// Its own figures, always the same ones in the same order.
     fn counters(&self) -> Vec<Measurement>;
 
-    /// Readable when [`Tracker::poll`] would not wait, if the source has such a descriptor.
-    fn fd(&self) -> Option<BorrowedFd<'_>>;
+    /// One of them is readable when [`Tracker::poll`] would not wait, if the source has such descriptors.
+    fn fds(&self) -> Vec<BorrowedFd<'_>>;
+
+    /// Whether one of them is as soon as anything is there, and not only when it is much: then nobody has to ask.
+    fn tells(&self) -> bool {
+        false
+    }
 }

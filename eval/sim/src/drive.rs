@@ -39,7 +39,7 @@ use crate::world::World;
 /// A step of the rate engine; the exact one makes ten of it.
 pub(crate) const STEP_NS: u64 = 10_000_000;
 const EXACT_STEP_NS: u64 = 1_000_000;
-/// As the supervisor samples (`memory_interval`).
+/// As the supervisor samples while pages move.
 const MEMORY_NS: u64 = 200_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 /// Pages up to which the placement is judged: it takes the shares of all once more.

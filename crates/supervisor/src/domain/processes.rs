@@ -135,13 +135,13 @@ impl Domain {
         tell_share(now, pid, self.members.as_ref(), &mut self.engine);
     }
 
-    /// Reads the trackers that are due.
-    pub(super) fn track(&mut self, now: Nanos, due: impl Fn(&Tracking) -> bool) {
+    /// Reads the trackers that are due; whether they had anything to tell.
+    pub(super) fn track(&mut self, now: Nanos, due: impl Fn(&Tracking) -> bool) -> bool {
         let members = self.members.as_ref();
         let processes = |event, managed: &mut Managed, engine: &mut Engine| {
             process_event(now, &event, managed, members, engine);
         };
-        self.machine.track(now, &mut self.engine, due, processes);
+        self.machine.track(now, &mut self.engine, due, processes)
     }
 
     /// Forgets processes that are gone and of which nobody told: without a tracker, or where its record was lost.

@@ -32,31 +32,33 @@ use crate::budget::Budget;
 use crate::tracking::Tracking;
 
 impl LinuxMachine {
-    /// Reads the trackers that are due. Whose processes come and go is for `processes` to say, in the order of what
-    /// is told.
+    /// Reads the trackers that are due; whether they had anything to tell. Whose processes come and go is for `processes` to
+    /// say, in the order of what is told.
     pub fn track(
         &mut self,
         now: Nanos,
         engine: &mut Engine,
         due: impl Fn(&Tracking) -> bool,
         mut processes: impl FnMut(TrackEvent, &mut Managed, &mut Engine),
-    ) {
+    ) -> bool {
+        let mut found = false;
         let (managed, blocks, learning) = (&mut self.managed, &self.blocks, &mut self.learning);
         for (tracking, first) in self.trackers.iter_mut() {
             if !due(tracking) {
                 continue;
             }
-            if first {
+            found |= if first {
                 let processes = |event, engine: &mut Engine| processes(event, managed, engine);
-                read(tracking, (now, blocks), engine, None, processes);
+                read(tracking, (now, blocks), engine, None, processes)
             } else {
                 let known = Some(&managed.pids);
-                read(tracking, (now, blocks), engine, known, |_, _| ());
-            }
+                read(tracking, (now, blocks), engine, known, |_, _| ())
+            };
             learning.begin();
-            learn(tracking, now, learning, engine);
+            found |= learn(tracking, now, learning, engine);
             learning.end();
         }
+        found
     }
 
     /// All that movers have to say.
@@ -201,11 +203,12 @@ fn read(
     engine: &mut Engine,
     known: Option<&BTreeSet<Pid>>,
     mut processes: impl FnMut(TrackEvent, &mut Engine),
-) {
+) -> bool {
     let as_samples = tracking.samples();
     let mut batch = Batch::default();
+    let mut found = false;
     let unknown = |pid: &Pid| known.is_some_and(|known| !known.contains(pid));
-    let polled = tracking.poll(|event| match event {
+    let mut take = |event| match event {
         TrackEvent::HintFault(HintFault { pid, .. })
         | TrackEvent::Scanned { pid, .. }
         | TrackEvent::Sample(Sample { pid, .. })
@@ -222,6 +225,10 @@ fn read(
         TrackEvent::Forked { .. } | TrackEvent::Execed { .. } | TrackEvent::Exited { .. } => {
             processes(event, engine);
         }
+    };
+    let polled = tracking.poll(|event| {
+        found = true;
+        take(event);
     });
     if let Err(error) = polled {
         tracing::warn!("Tracker {}: {error}", tracking.name());
@@ -229,11 +236,13 @@ fn read(
     for event in batch.finish() {
         engine.observe(now, &event);
     }
+    found
 }
 
-/// What was read of accessed bits.
-fn learn(tracking: &mut Tracking, now: Nanos, learning: &mut Meter, engine: &mut Engine) {
-    tracking.told(|told| match told {
+/// What was read of accessed bits, if anything.
+fn learn(tracking: &mut Tracking, now: Nanos, learning: &mut Meter, engine: &mut Engine) -> bool {
+    let mut found = false;
+    let mut take = |told| match told {
         Told::Reading(reading) => engine.accessed(now, &reading.as_chunk()),
         Told::Looked {
             pid,
@@ -263,7 +272,12 @@ fn learn(tracking: &mut Tracking, now: Nanos, learning: &mut Meter, engine: &mut
             let busy = busy + learning.charge();
             engine.observe(now, &watched((pid, parts), pages, busy, lost));
         }
+    };
+    tracking.told(|told| {
+        found = true;
+        take(told);
     });
+    found
 }
 
 const fn watched((pid, parts): (Pid, u32), pages: u64, busy: Nanos, lost: Nanos) -> Event {

@@ -47,6 +47,11 @@ impl Managed {
         }
     }
 
+    /// When they are looked at next, if they are.
+    pub fn mappings_due(&self) -> Option<Nanos> {
+        self.mappings.as_ref().map(Mappings::due)
+    }
+
     /// A process executes another program.
     pub fn replaced(&mut self, now: Nanos, pid: Pid, engine: &mut Engine) {
         // The new program's agent may have connected before we learn of it.

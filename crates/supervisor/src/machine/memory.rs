@@ -2,6 +2,7 @@
 //! The nodes' free memory, sampled for the policy: with the page cache that counts as room, and within the
 //! budget where there is one.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -17,12 +18,17 @@ use terrace_sys::topology::memory::MemoryReader;
 use super::cache_room::CacheRoom;
 use crate::budget::Budget;
 
+/// See [`FreeMemory::sample`].
+const CHANGED: u64 = 1024;
+
 /// What is free, and what of it is cache.
 #[derive(Debug)]
 pub struct FreeMemory {
     reader: MemoryReader,
     /// Where page cache counts as room.
     pub cache_room: CacheRoom,
+    /// Free bytes, as last told.
+    told: BTreeMap<NodeId, u64>,
 }
 
 impl FreeMemory {
@@ -36,6 +42,7 @@ impl FreeMemory {
         Ok(Self {
             reader,
             cache_room: CacheRoom::default(),
+            told: BTreeMap::new(),
         })
     }
 
@@ -52,14 +59,16 @@ impl FreeMemory {
         self.reader.read_with_cache(node).ok()
     }
 
-    /// Samples all nodes.
+    /// Samples all nodes. Whether the free memory of one of them has changed since the sample before, by more than
+    /// a [`CHANGED`]th of it.
     pub fn sample(
         &mut self,
         now: Nanos,
         tiers: &Tiers,
         budget: Option<&Budget>,
         engine: &mut Engine,
-    ) {
+    ) -> bool {
+        let mut changed = false;
         for node in tiers.nodes().iter().map(|node| node.id) {
             let Some((memory, cache_bytes)) = self.read(node) else {
                 continue;
@@ -73,9 +82,13 @@ impl FreeMemory {
                 None => Some(whole),
             };
             if let Some(sample) = sample {
+                let before = self.told.insert(node, sample.free_bytes).unwrap_or(0);
+                let by = before.abs_diff(sample.free_bytes);
+                changed |= by > sample.total_bytes / CHANGED;
                 engine.memory(now, node, sample);
             }
         }
+        changed
     }
 }
 

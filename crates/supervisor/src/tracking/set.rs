@@ -57,9 +57,16 @@ impl Trackers {
         done
     }
 
-    /// Readable when there is much to read: of those that have such a descriptor.
-    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.all.iter().filter_map(Tracking::fd)
+    /// Readable when there is something to read, or much of it: of all, or of those that do not tell at once.
+    pub fn fds(&self, all: bool) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let those = self.all.iter().filter(move |one| all || !one.tells());
+        those.flat_map(Tracking::fds)
+    }
+
+    /// Whether all tell as soon as there is anything to read.
+    #[must_use]
+    pub fn tell(&self) -> bool {
+        self.all.iter().all(Tracking::tells)
     }
 
     /// Arms pages; the largest process has so many bytes.

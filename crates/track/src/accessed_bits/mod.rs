@@ -262,8 +262,11 @@ impl Tracker for AccessedBits {
         .values()
     }
 
-    /// Readable when much was read.
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.shared.bell.as_fd())
+    fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.shared.bell.as_fd(), self.lives.fd()]
+    }
+
+    fn tells(&self) -> bool {
+        true
     }
 }

@@ -37,7 +37,7 @@ pub(super) const CLEAR_NS: f64 = 60.0;
 /// A process is read when it has lived so long: what a shell or a build starts ends sooner, and there is
 /// nothing to gain in it.
 const YOUNG: Nanos = Nanos::from_millis(500);
-/// Of what is told at once, so many before the consumer is woken.
+/// What was read is told before the next wait, or when there is so much of it.
 const MANY: usize = 4_096;
 
 /// What is due.
@@ -110,8 +110,11 @@ impl Reader {
                 .map_or(Nanos::MAX, |Reverse((at, ..))| *at);
             if next <= now {
                 self.handle(now);
+                if self.told.len() >= MANY {
+                    self.shared.tell(&mut self.told);
+                }
             } else {
-                self.shared.tell(&mut self.told, MANY);
+                self.shared.tell(&mut self.told);
                 self.wait(next.since(now));
             }
         }

@@ -103,8 +103,8 @@ impl Shared {
         std::mem::take(&mut self.lock().orders)
     }
 
-    /// The thread's: hands over what it has to tell, and rings when that is much. Waits while nobody takes it.
-    pub(super) fn tell(&self, told: &mut Vec<Told>, many: usize) {
+    /// The thread's: hands over what it has to tell, and rings. Waits while nobody takes it.
+    pub(super) fn tell(&self, told: &mut Vec<Told>) {
         if told.is_empty() {
             return;
         }
@@ -115,8 +115,10 @@ impl Shared {
                 .wait(state)
                 .unwrap_or_else(PoisonError::into_inner);
         }
+        // Who has not taken what was there before has been rung for.
+        let first = state.told.is_empty();
         state.told.append(told);
-        if state.told.len() >= many {
+        if first {
             self.bell.ring();
         }
     }

@@ -401,8 +401,8 @@ impl Tracker for EmulatedPmu {
         .values()
     }
 
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        None
+    fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        Vec::new()
     }
 }
 

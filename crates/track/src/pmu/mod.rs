@@ -193,8 +193,8 @@ impl Tracker for PmuTracker {
         .values()
     }
 
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.shared.events.as_fd())
+    fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.shared.events.as_fd()]
     }
 }
 

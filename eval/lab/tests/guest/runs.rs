@@ -194,6 +194,27 @@ fn attach_promotes_a_running_program_by_move_pages() {
     assert_eq!(number(&out, "tpm_committed"), 0, "{out}");
 }
 
+/// Who waits for a processor a hundred times a second takes it from programs as often, and what their caches and TLBs hold.
+#[test]
+#[ignore = "boots the emulated machine"]
+fn beside_a_program_that_waits_it_hardly_wakes_up() {
+    let out = slowed(
+        "terrace run --stats=/tmp/s -- /usr/bin/python3 -c '
+import time
+memory = b\"x\" * (64 << 20)
+time.sleep(60)' & sup=$!
+         woken() { awk '/^voluntary/ { print $2 }' /proc/$sup/status; }
+         sleep 25; before=$(woken); sleep 15; after=$(woken)
+         pkill -INT -P $sup; wait $sup
+         cat /tmp/s; echo; echo woken: $((after - before))",
+    )
+    .good();
+    println!("{out}");
+    assert!(number(&out, "read") > 10_000, "its pages were read: {out}");
+    // Once a second, and for the few readings of a long pass; if it asked every 0.1 s, 150 times.
+    assert!(behind(&out, "woken") < 75, "{out}");
+}
+
 /// A program that starts threads, forks and touches new memory takes as long by default as alone, and not
 /// much longer with the agent.
 #[test]

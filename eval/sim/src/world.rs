@@ -2,14 +2,19 @@
 //! The simulated machine under the engine: page states, memory, shadows, what is charged to whom.
 //!
 //! [`World`] carries out the policy's actions as `LinuxMachine` does on Linux: orders are queued and
-//! their ends come back as events. Movers are in [`crate::mover`], the hint-fault scanner in
-//! [`crate::scanner`], the processors in [`crate::beside`]. How programs run is not here: a [`Clock`] knows.
+//! their ends come back as events: what the policy asks for is in `answers`, what programs run into in `faults` and
+//! `shadows`, what is counted in `totals`. Movers are in [`crate::mover`], the hint-fault scanner in
+//! [`crate::scanner`], the processors in [`crate::cpu_share`]. How programs run is not here: a [`Clock`] knows.
+
+mod answers;
+pub(crate) mod bits;
+mod faults;
+mod shadows;
+mod totals;
 
 use std::collections::BTreeSet;
 use std::collections::VecDeque;
 
-use terrace_core::Nanos;
-use terrace_core::NodeId;
 use terrace_core::PageRef;
 use terrace_core::Pid;
 use terrace_core::Tiers;
@@ -17,10 +22,7 @@ use terrace_policy::Engine;
 use terrace_policy::Event;
 use terrace_policy::Mechanism;
 use terrace_policy::Migration;
-use terrace_policy::Reason;
-use terrace_policy::Refusal;
 use terrace_policy::ScanScope;
-use terrace_policy::Served;
 use terrace_policy::Verdict;
 
 use crate::Costs;
@@ -36,40 +38,15 @@ use crate::protected_copy::ProtectedCopy;
 use crate::sampling::Sampling;
 use crate::scanner::Pace;
 use crate::scanner::Scanner;
-use crate::space;
 use crate::space::Space;
 use crate::threaded_copy::Copier;
 use crate::threaded_copy::ThreadedCopy;
 
-/// Bits of a page's state: the node it is on, and what happens to it.
-pub(crate) mod bits {
-    /// The node's number; all ones if the page has no memory.
-    pub(crate) const NODE: u16 = 0xf;
-    /// The next access is a hint fault.
-    pub(crate) const ARMED: u16 = 1 << 4;
-    /// Protected against writes while a transaction copies it.
-    pub(crate) const COPYING: u16 = 1 << 5;
-    /// Inaccessible.
-    pub(crate) const BLOCKED: u16 = 1 << 6;
-    /// Its old frame is kept and it is protected against writes.
-    pub(crate) const SHADOW: u16 = 1 << 7;
-    /// An order for it is with a mover.
-    pub(crate) const ORDERED: u16 = 1 << 8;
-    /// Its accessed bit was cleared and it was not accessed since.
-    pub(crate) const CLEARED: u16 = 1 << 9;
-    /// Written while a transaction copied it.
-    pub(crate) const DIRTIED: u16 = 1 << 10;
-    /// The rate engine has an event for its hint fault.
-    pub(crate) const FAULT_DUE: u16 = 1 << 11;
-    /// The rate engine has an event for the write that drops its shadow.
-    pub(crate) const WRITE_DUE: u16 = 1 << 12;
-    /// The rate engine: its accessed bit is known to be set, by its hint fault or before it was armed.
-    pub(crate) const ACCESSED: u16 = 1 << 13;
-    /// What a read runs into.
-    pub(crate) const TRAP_READ: u16 = ARMED | BLOCKED | CLEARED;
-    /// What a write runs into.
-    pub(crate) const TRAP_WRITE: u16 = TRAP_READ | COPYING | SHADOW;
-}
+pub(crate) use answers::node_of;
+pub(crate) use answers::unit_of;
+pub(crate) use totals::CopyLoad;
+pub(crate) use totals::NodeCount;
+pub(crate) use totals::Totals;
 
 /// What the rate engine must take in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,39 +103,6 @@ pub(crate) enum By {
     Program,
     /// An agent's thread or the kernel's.
     Worker,
-}
-
-/// Counters of one node.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct NodeCount {
-    pub(crate) reads: f64,
-    pub(crate) writes: f64,
-    pub(crate) backs: f64,
-}
-
-/// Counters of the run so far.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Totals {
-    /// `[program]`
-    pub(crate) visits: Vec<f64>,
-    /// `[program][node]`
-    pub(crate) accesses: Vec<[NodeCount; NODES]>,
-    pub(crate) migrated: [u64; NODES],
-    pub(crate) profiling: f64,
-    pub(crate) migration: f64,
-    pub(crate) stall: f64,
-    pub(crate) workers: f64,
-    /// Processor time of scans of named pages, ns.
-    pub(crate) scans: f64,
-    /// Processor time of the supervisor, ns.
-    pub(crate) supervisor: f64,
-    pub(crate) allocations_failed: u64,
-    pub(crate) write_protect_faults: u64,
-    /// Writes that waited for the copy of their page.
-    pub(crate) writes_waited: f64,
-    /// Thread time of the programs.
-    pub(crate) threads: f64,
-    pub(crate) shadow_max: u64,
 }
 
 /// An order's end, to be told to the engine.
@@ -287,50 +231,6 @@ pub(crate) struct World {
     /// What a line waits there, by socket and node, ns.
     pub(crate) waits: Vec<[f64; NODES]>,
     pub(crate) copying: CopyLoad,
-}
-
-/// Utilisation of the nodes by copies under way, and its integral over time.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct CopyLoad {
-    active: [f64; NODES],
-    sum: [f64; NODES],
-    since: u64,
-    start: u64,
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "times of a step, far below 2^53 ns"
-)]
-impl CopyLoad {
-    fn settle(&mut self, now: u64) {
-        let span = now.saturating_sub(self.since) as f64;
-        for node in 0..NODES {
-            self.sum[node] += self.active[node] * span;
-        }
-        self.since = self.since.max(now);
-    }
-
-    /// More (or less) copying from now on.
-    pub(crate) fn change(&mut self, now: u64, node: usize, by: f64) {
-        self.settle(now);
-        self.active[node] = (self.active[node] + by).max(0.0);
-    }
-
-    /// A copy of that length at once.
-    pub(crate) fn lump(&mut self, node: usize, utilisation: f64, ns: f64) {
-        self.sum[node] += utilisation * ns;
-    }
-
-    /// Mean utilisation since the last call.
-    pub(crate) fn take(&mut self, now: u64) -> [f64; NODES] {
-        self.settle(now);
-        let span = now.saturating_sub(self.start).max(1) as f64;
-        let mean = self.sum.map(|sum| sum / span);
-        self.sum = [0.0; NODES];
-        self.start = now;
-        mean
-    }
 }
 
 impl World {
@@ -512,291 +412,6 @@ impl World {
         let of = self.blocked.iter().rev().find(|(u, _)| *u == unit);
         of.map_or(self.now, |(_, until)| *until)
     }
-
-    /// A hint fault, at a time, and more of the same access where the policy asks for them.
-    pub(crate) fn hint_fault(&mut self, engine: &mut Engine, unit: u32, write: bool, at: u64) {
-        self.now = self.now.max(at);
-        self.clear(unit, bits::ARMED);
-        self.fault_once(engine, unit, write, at);
-        while std::mem::take(&mut self.fault_again) {
-            self.fault_once(engine, unit, write, at);
-        }
-    }
-
-    /// Charges a hint fault, tells the engine, lets the policy act.
-    fn fault_once(&mut self, engine: &mut Engine, unit: u32, write: bool, at: u64) {
-        let program = self.program(unit);
-        let watched = if self.movement.supervised {
-            self.costs.watched_fault_ns
-        } else {
-            0.0
-        };
-        let fault = self.costs.hint_fault_ns + watched;
-        self.charge(program, Charge::Profiling, fault);
-        self.supervise(self.costs.supervisor_fault_ns);
-        let armed = u64::from(self.armed_at[unit as usize]) << 14;
-        let node = crate::hardware::node_id(self.node(unit));
-        let event = if self.tracked.stands_in {
-            let first = self.space.base_pages(unit).0;
-            let page = space::base_page(program, first);
-            Event::Sampled {
-                page,
-                node,
-                write,
-                accesses: 1,
-            }
-        } else {
-            Event::HintFault {
-                page: self.space.page(unit),
-                node,
-                write,
-                idle: Some(Nanos(at.saturating_sub(armed))),
-                cpu_node: self.cpu_node(program),
-            }
-        };
-        engine.observe(Nanos(self.now), &event);
-        if self.movement.synchronous || Nanos(self.now) >= engine.policy().next_deadline() {
-            self.in_fault = Some(program);
-            self.pump(engine);
-            self.in_fault = None;
-        }
-    }
-
-    /// Lets the policy act, and tells it what ended at once.
-    pub(crate) fn pump(&mut self, engine: &mut Engine) {
-        let mut rounds = 0;
-        loop {
-            engine.pump(Nanos(self.now), self);
-            rounds += 1;
-            if self.ends.is_empty() || rounds > 64 {
-                return;
-            }
-            self.tell_ends(engine);
-        }
-    }
-
-    /// Tells the engine of orders that have ended.
-    pub(crate) fn tell_ends(&mut self, engine: &mut Engine) {
-        while let Some(end) = self.ends.pop_front() {
-            let now = Nanos(self.now.max(end.at));
-            if let Some(ns) = end.busy {
-                let pages = u32::try_from(end.page.size.base_pages()).unwrap_or(u32::MAX);
-                let (size, busy) = (end.page.size, Nanos(round(ns)));
-                engine.observe(now, &Event::Moved { pages, size, busy });
-            }
-            let from = end.from.map(crate::hardware::node_id);
-            let event = Event::Ended {
-                page: end.page,
-                migration: end.migration,
-                from,
-                verdict: end.verdict,
-                mechanism: end.mechanism,
-                took: Nanos(end.took),
-                inaccessible: Nanos(round(end.inaccessible.unwrap_or(0.0))),
-            };
-            engine.observe(now, &event);
-        }
-    }
-
-    /// A write ran into a protected page.
-    pub(crate) fn write_protect_fault(&mut self, program: usize) {
-        self.protected_write(program, self.costs.write_protect_fault_ns);
-    }
-
-    fn protected_write(&mut self, program: usize, ns: f64) {
-        self.totals.write_protect_faults += 1;
-        self.charge(program, Charge::Migration, ns);
-    }
-
-    /// The program wrote to a page with a shadow.
-    pub(crate) fn shadow_written(&mut self, engine: &mut Engine, unit: u32, at: u64) {
-        self.now = self.now.max(at);
-        let program = self.program(unit);
-        self.protected_write(program, self.costs.shadow_write_ns);
-        self.drop_shadow(unit);
-        let page = self.space.page(unit);
-        engine.observe(Nanos(self.now), &Event::ShadowLost { page });
-    }
-
-    /// Gives a shadow's memory back. Does nothing where there is none.
-    pub(crate) fn drop_shadow(&mut self, unit: u32) {
-        if self.has(unit, bits::SHADOW) {
-            self.clear(unit, bits::SHADOW);
-            let node = usize::from(self.shadow_on[unit as usize]);
-            let bytes = self.space.bytes(unit);
-            self.memory.nodes[node].shadows -= bytes;
-            self.memory.give(node, bytes);
-        }
-    }
-
-    /// Keeps a promoted page's old frame.
-    pub(crate) fn keep_shadow(&mut self, unit: u32, on: usize) {
-        if self.shadow_on.is_empty() {
-            self.shadow_on = vec![0; self.state.len()];
-        }
-        self.set(unit, bits::SHADOW);
-        self.shadow_on[unit as usize] = u8::try_from(on).expect("below NODES");
-        self.memory.nodes[on].shadows += self.space.bytes(unit);
-        let program = self.program(unit);
-        self.shadows[program].push_back(unit);
-        let all = self.shadow_bytes();
-        self.totals.shadow_max = self.totals.shadow_max.max(all);
-        self.note(Note::Shadowed { unit });
-    }
-
-    pub(crate) fn shadow_bytes(&self) -> u64 {
-        self.memory.nodes.iter().map(|node| node.shadows).sum()
-    }
-
-    /// Drops the oldest shadows of a program until `bytes` are given back; gives how many.
-    fn reclaim(&mut self, program: usize, bytes: u64) -> u64 {
-        let (mut left, mut count) = (bytes, 0);
-        while left > 0
-            && let Some(unit) = self.shadows[program].pop_front()
-        {
-            // What a transaction is working on is left alone.
-            if self.has(unit, bits::SHADOW) && !self.has(unit, bits::ORDERED) {
-                left = left.saturating_sub(self.space.bytes(unit));
-                count += 1;
-                self.drop_shadow(unit);
-            }
-        }
-        count
-    }
-
-    /// Answers what the policy asked for: inventories and probes.
-    pub(crate) fn answer(&mut self, engine: &mut Engine, clock: &mut dyn Clock) {
-        if std::mem::take(&mut self.inventory) {
-            self.tell_resident(engine, None);
-        }
-        for pid in std::mem::take(&mut self.find_slow) {
-            self.tell_resident(engine, Some(pid));
-        }
-        let mut probed = false;
-        while let Some((node, pages)) = self.probes.pop_front() {
-            self.probe_node(engine, clock, node, pages);
-            probed = true;
-        }
-        if probed {
-            self.pump(engine);
-        }
-        while let Some((node, first, count)) = self.looks.pop_front() {
-            match node {
-                Some(node) => self.look_at(engine, clock, node, first, count),
-                None => self.scan_pages(engine, clock, first, count),
-            }
-            if self.looks.is_empty() {
-                self.tell_scanned(engine);
-                self.pump(engine);
-            }
-        }
-    }
-
-    /// A reader of page tables looks at neighbours, wherever they are.
-    fn scan_pages(&mut self, engine: &mut Engine, clock: &mut dyn Clock, first: u32, count: u32) {
-        let end = first.saturating_add(count).min(self.space.units());
-        let program = self.program(first);
-        for unit in first..end {
-            let node = self.node(unit);
-            if node < NODES {
-                self.probe_unit(engine, clock, node, unit);
-            }
-        }
-        self.scanned.resize(self.space.programs(), 0);
-        self.scanned[program] += u64::from(end - first);
-    }
-
-    /// What all that it was asked for together took.
-    #[expect(clippy::cast_precision_loss, reason = "pages of a scan")]
-    fn tell_scanned(&mut self, engine: &mut Engine) {
-        for (program, pages) in std::mem::take(&mut self.scanned).into_iter().enumerate() {
-            if pages > 0 {
-                let ns = pages as f64 * self.costs.pte_scan_ns;
-                self.totals.scans += ns;
-                self.supervise(ns);
-                let over = Event::Watched {
-                    pid: space::pid(program),
-                    parts: 1,
-                    pages,
-                    busy: Nanos(round(ns)),
-                    lost: Nanos::ZERO,
-                };
-                engine.observe(Nanos(self.now), &over);
-            }
-        }
-    }
-
-    /// Looks at neighbours: one through its mapping, several along the page table.
-    fn look_at(
-        &mut self,
-        engine: &mut Engine,
-        clock: &mut dyn Clock,
-        node: usize,
-        first: u32,
-        count: u32,
-    ) {
-        let end = first.saturating_add(count).min(self.space.units());
-        for unit in first..end {
-            self.probe_unit(engine, clock, node, unit);
-        }
-        self.totals.workers += if count == 1 {
-            self.costs.probe_ns
-        } else {
-            f64::from(count) * self.costs.pte_scan_ns
-        };
-    }
-
-    /// Reads and clears one page's accessed bit and tells it. Not where the page is elsewhere or about to
-    /// move.
-    fn probe_unit(
-        &mut self,
-        engine: &mut Engine,
-        clock: &mut dyn Clock,
-        node: usize,
-        unit: u32,
-    ) -> bool {
-        if self.node(unit) != node || self.has(unit, bits::ORDERED) {
-            return false;
-        }
-        let accessed = clock.test_and_clear(self, unit);
-        let event = Event::Probed {
-            page: self.space.page(unit),
-            node: crate::hardware::node_id(node),
-            accessed,
-        };
-        engine.observe(Nanos(self.now), &event);
-        true
-    }
-
-    /// The clock hand of a node goes over its next pages.
-    fn probe_node(&mut self, engine: &mut Engine, clock: &mut dyn Clock, node: usize, pages: u32) {
-        let units = self.space.units();
-        let mut left = pages;
-        for _ in 0..units {
-            if left == 0 {
-                break;
-            }
-            let unit = self.hands[node];
-            self.hands[node] = if unit + 1 >= units { 0 } else { unit + 1 };
-            left -= u32::from(self.probe_unit(engine, clock, node, unit));
-        }
-        // Who looks is not the program but the kernel's own thread.
-        self.totals.workers += f64::from(pages - left) * self.costs.probe_ns;
-    }
-
-    /// Tells what is on the fast nodes, or what of a process is not.
-    fn tell_resident(&mut self, engine: &mut Engine, slow_of: Option<Pid>) {
-        for unit in 0..self.space.units() {
-            let (node, page) = (self.node(unit), self.space.page(unit));
-            if node < NODES
-                && self.top[node] == slow_of.is_none()
-                && slow_of.is_none_or(|pid| page.pid == pid)
-            {
-                let node = crate::hardware::node_id(node);
-                engine.observe(Nanos(self.now), &Event::Resident { page, node });
-            }
-        }
-    }
 }
 
 /// To whole ns.
@@ -807,110 +422,4 @@ impl World {
 )]
 pub(crate) fn round(ns: f64) -> u64 {
     ns.max(0.0).round() as u64
-}
-
-impl terrace_policy::Machine for World {
-    fn migrate(
-        &mut self,
-        now: Nanos,
-        page: PageRef,
-        migration: Migration,
-        mechanism: Option<Mechanism>,
-        _reason: Reason,
-    ) -> Served {
-        self.supervise(self.costs.supervisor_move_ns);
-        let several = self.space.within(page).len() > 1;
-        if self.copier.is_some() && !several {
-            self.order_threaded(now.0, page, migration, mechanism)
-        } else if self.movement.protected.is_some() || several {
-            self.order_protected(now.0, page, migration, mechanism)
-        } else {
-            self.order(now.0, page, migration, mechanism)
-        }
-    }
-
-    fn reclaim_shadows(&mut self, _now: Nanos, bytes: u64, _reason: Reason) -> Served {
-        if !self.movement.transactions {
-            return Err(Refusal::Unserved);
-        }
-        let programs = self.shadows.len() as u64;
-        let share = bytes.div_ceil(programs.max(1));
-        for program in 0..self.shadows.len() {
-            self.reclaim(program, share);
-        }
-        Ok(())
-    }
-
-    fn scan(&mut self, now: Nanos, scope: ScanScope, period: Nanos) -> Served {
-        if !self.tracked.faults {
-            return Err(Refusal::Unserved);
-        }
-        self.start_scan(now.0, scope, period.0);
-        Ok(())
-    }
-
-    fn read_accessed(&mut self, _now: Nanos, shortest: Nanos, pass: Nanos, parts: u32) -> Served {
-        if !self.tracked.bits {
-            return Err(Refusal::Unserved);
-        }
-        self.start_reading((shortest.0, pass.0), parts);
-        Ok(())
-    }
-
-    fn fault_again(&mut self, _now: Nanos, _page: PageRef) -> Served {
-        if self.in_fault.is_none() {
-            return Err(Refusal::Unserved);
-        }
-        self.fault_again = true;
-        Ok(())
-    }
-
-    fn inventory(&mut self, _now: Nanos) -> Served {
-        self.inventory = true;
-        Ok(())
-    }
-
-    fn find_slow(&mut self, _now: Nanos, pid: Pid) -> Served {
-        self.find_slow.push(pid);
-        Ok(())
-    }
-
-    fn probe_next(&mut self, _now: Nanos, node: NodeId, pages: u32) -> Served {
-        let node = node_of(self, node).ok_or(Refusal::Unknown)?;
-        self.probes.push_back((node, pages));
-        Ok(())
-    }
-
-    fn probe_range(
-        &mut self,
-        _now: Nanos,
-        node: Option<NodeId>,
-        page: PageRef,
-        pages: u32,
-    ) -> Served {
-        let of = |node| node_of(self, node).ok_or(Refusal::Unknown);
-        let node = node.map(of).transpose()?;
-        let unit = self.space.find(page).ok_or(Refusal::Unknown)?;
-        self.looks.push_back((node, unit, pages));
-        Ok(())
-    }
-
-    fn sample(&mut self, _now: Nanos, on: bool) -> Served {
-        let sampling = self.sampling.as_mut().ok_or(Refusal::Unserved)?;
-        sampling.off = !on;
-        Ok(())
-    }
-}
-
-/// A node of an order, if the machine has it.
-pub(crate) fn node_of(world: &World, node: NodeId) -> Option<usize> {
-    let node = usize::from(node.0);
-    (node < world.hardware.nodes).then_some(node)
-}
-
-/// The page a policy means, whatever size it takes it for.
-pub(crate) fn unit_of(world: &World, page: PageRef) -> Option<u32> {
-    let unit = world.space.find(page)?;
-    let _ = space::program_of(page.pid)?;
-    Some(unit)
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Moves that the faulting thread makes itself, in the hint fault.
 
+use terrace_policy::Mechanism;
+use terrace_policy::Verdict;
+
 use super::Order;
 use crate::memory::Depth;
 use crate::world::By;
@@ -8,8 +11,6 @@ use crate::world::Charge;
 use crate::world::End;
 use crate::world::World;
 use crate::world::round;
-use terrace_policy::Mechanism;
-use terrace_policy::Verdict;
 
 impl World {
     /// An exchange in the hint fault: the faulting thread copies both ways. What is fixed comes once, no memory is

@@ -3,6 +3,10 @@
 
 use std::collections::VecDeque;
 
+use terrace_policy::Mechanism;
+use terrace_policy::Migration;
+use terrace_policy::Verdict;
+
 use super::Job;
 use super::Order;
 use super::Slot;
@@ -16,9 +20,6 @@ use crate::world::End;
 use crate::world::World;
 use crate::world::bits;
 use crate::world::round;
-use terrace_policy::Mechanism;
-use terrace_policy::Migration;
-use terrace_policy::Verdict;
 
 impl World {
     /// Lets the workers go on whose time has come.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How programs run by rates: what the world asks of a [`Clock`].
 
+use terrace_policy::Engine;
+
 use super::Flow;
 use super::Rate;
 use crate::drive::STEP_NS;
@@ -9,7 +11,6 @@ use crate::world::Clock;
 use crate::world::Note;
 use crate::world::World;
 use crate::world::bits;
-use terrace_policy::Engine;
 
 impl Clock for Rate {
     fn next(&self, _world: &World) -> u64 {

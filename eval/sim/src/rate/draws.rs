@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! When what was armed, cleared or kept as a shadow is touched: drawn, in work of its program.
 
+use terrace_policy::Engine;
+
 use super::Rate;
 use crate::calendar::Due;
 use crate::world::World;
 use crate::world::bits;
-use terrace_policy::Engine;
 
 impl Rate {
     /// The work from now, or from where draws ended before, to the first access of an armed page that has no

@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the policy asks for: migrations are handed on, inventories, scans and probes answered.
 
-use super::Clock;
-use super::World;
-use super::bits;
-use super::round;
-use crate::hardware::NODES;
-use crate::space;
 use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::PageRef;
@@ -19,6 +13,13 @@ use terrace_policy::Reason;
 use terrace_policy::Refusal;
 use terrace_policy::ScanScope;
 use terrace_policy::Served;
+
+use super::Clock;
+use super::World;
+use super::bits;
+use super::round;
+use crate::hardware::NODES;
+use crate::space;
 
 impl World {
     /// Answers what the policy asked for: inventories and probes.

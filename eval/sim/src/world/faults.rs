@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What an access runs into: hint faults and write protection. What ended is told after it.
 
+use terrace_core::Nanos;
+use terrace_policy::Engine;
+use terrace_policy::Event;
+
 use super::Charge;
 use super::World;
 use super::bits;
 use super::round;
 use crate::space;
-use terrace_core::Nanos;
-use terrace_policy::Engine;
-use terrace_policy::Event;
 
 impl World {
     /// A hint fault, at a time, and more of the same access where the policy asks for them.

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Shadows: old frames of promoted pages that nobody wrote to since.
 
-use super::Note;
-use super::World;
-use super::bits;
 use terrace_core::Nanos;
 use terrace_policy::Engine;
 use terrace_policy::Event;
+
+use super::Note;
+use super::World;
+use super::bits;
 
 impl World {
     /// The program wrote to a page with a shadow.

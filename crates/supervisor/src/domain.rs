@@ -184,9 +184,12 @@ impl Domain {
 
     /// Takes in what is ready, and what it is time to look at.
     pub fn take_in(&mut self, now: Nanos, ready: &Ready) {
+        let all = ready.tracked || self.track.is_due(now);
+        if all {
+            self.memory.wanted();
+        }
         self.sample_memory(now);
         self.machine.measure_latencies(now, &mut self.engine);
-        let all = ready.tracked || self.track.is_due(now);
         let found = self.track(now, |tracking| all || tracking.samples());
         if all {
             self.track

@@ -2,11 +2,12 @@
 //! When a domain looks at what does not tell by itself.
 //!
 //! A look takes a processor from a program, and some of what its caches and its TLB hold. So where nothing happens there is
-//! one a second, for all there is to look at:
+//! hardly any:
 //!
 //! ```text
 //! trackers   TRACK after a look that found something, or where one of them does not say that it has something;   else when they say so
-//! memory     MEMORY after one that found a change, or after an order;   else after twice as long as before, AT_REST at most
+//! memory     with the trackers, as what a policy makes of them depends on it, but MEMORY after the last one at the earliest;
+//!            MEMORY after one that found a change, or after an order;   else after twice as long as before, AT_REST at most
 //! ```
 
 use terrace_core::Nanos;
@@ -16,7 +17,7 @@ use terrace_core::Nanos;
 const TRACK: Nanos = Nanos::from_millis(100);
 /// For the nodes' free memory.
 const MEMORY: Nanos = Nanos::from_millis(200);
-const AT_REST: Nanos = Nanos::from_secs(1);
+const AT_REST: Nanos = Nanos::from_secs(10);
 
 /// At the trackers.
 #[derive(Debug)]
@@ -48,6 +49,7 @@ impl TrackLooks {
 /// At the nodes' free memory.
 #[derive(Debug)]
 pub(super) struct MemoryLooks {
+    last: Nanos,
     due: Nanos,
     interval: Nanos,
 }
@@ -55,6 +57,7 @@ pub(super) struct MemoryLooks {
 impl MemoryLooks {
     pub(super) const fn new(now: Nanos) -> Self {
         Self {
+            last: now,
             due: now,
             interval: MEMORY,
         }
@@ -71,7 +74,12 @@ impl MemoryLooks {
         } else {
             Nanos(2 * self.interval.0).min(AT_REST)
         };
-        self.due = now + self.interval;
+        (self.last, self.due) = (now, now + self.interval);
+    }
+
+    /// The trackers are looked at, or somebody is new.
+    pub(super) fn wanted(&mut self) {
+        self.due = self.due.min(self.last + MEMORY);
     }
 
     /// Orders were given that change it.
@@ -106,21 +114,36 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_does_not_change_is_looked_at_once_a_second() {
+    fn memory_that_does_not_change_is_hardly_looked_at() {
         let (mut looks, mut now, mut count) = (MemoryLooks::new(ms(0)), ms(0), 0);
-        while now < Nanos::from_secs(60) {
+        while now < Nanos::from_secs(62) {
             looks.looked(now, false);
             (now, count) = (looks.due(), count + 1);
         }
-        // After 0.4 and 0.8 s first.
-        assert_eq!(count, 61);
-        let (mut looks, quiet) = (MemoryLooks::new(ms(0)), 4);
-        (0..quiet).for_each(|_| looks.looked(ms(0), false));
+        // After 0.4, 1.2, 2.8, 6 and 12.4 s, and then each 10 s.
+        assert_eq!(count, 10);
+        assert_eq!(looks.due(), ms(62_400));
+    }
+
+    #[test]
+    fn it_is_looked_at_soon_where_something_happens() {
+        let quiet = || {
+            let mut looks = MemoryLooks::new(ms(0));
+            (0..9).for_each(|_| looks.looked(ms(0), false));
+            looks
+        };
+        let mut looks = quiet();
         looks.ordered(ms(100));
         assert_eq!(looks.due(), ms(300));
         looks.ordered(ms(250));
         assert_eq!(looks.due(), ms(300), "no later than without");
         looks.looked(ms(300), true);
         assert_eq!(looks.due(), ms(500));
+        let mut looks = quiet();
+        looks.wanted();
+        assert!(!looks.is_due(ms(199)) && looks.is_due(ms(200)));
+        looks.looked(ms(5_000), false);
+        looks.wanted();
+        assert_eq!(looks.due(), ms(5_200));
     }
 }

@@ -32,6 +32,7 @@ impl Domain {
 
     /// Manages a process.
     pub fn add(&mut self, pid: Pid) {
+        self.memory.wanted();
         if let Err(error) = self.machine.add(pid, self.follow) {
             self.limit(format!("process {pid} is not tracked: {error:#}"));
         }

@@ -3,21 +3,14 @@
 //!
 //! A huge page is one entry, page 0 of its chunk.
 
-use terrace_core::Addr;
-use terrace_core::CHUNK_BYTES;
 use terrace_core::CHUNK_PAGES;
 use terrace_core::PageBits;
-use terrace_core::PageRef;
 use terrace_core::PageSize;
-use terrace_core::Pid;
 
 use super::classes::Level;
 use super::lag::Then;
 use super::places::Place;
 use super::places::Spread;
-
-/// A process and the number of a chunk of its addresses.
-pub(super) type Key = (Pid, u64);
 
 /// 2 MiB of a process.
 #[derive(Debug)]
@@ -93,25 +86,4 @@ impl Chunk {
             PageSize::Base4K
         }
     }
-}
-
-/// The chunk and the page in it of an address.
-pub(super) const fn split(addr: Addr) -> (u64, usize) {
-    let page = ((addr.0 % CHUNK_BYTES) >> 12) as usize;
-    (addr.0 / CHUNK_BYTES, page)
-}
-
-/// The page of a chunk as others name it.
-pub(super) fn page_of(key: Key, page: usize, size: PageSize) -> PageRef {
-    PageRef {
-        pid: key.0,
-        addr: Addr(key.1 * CHUNK_BYTES + (page as u64) * 4096),
-        size,
-    }
-}
-
-/// Undoes [`page_of`].
-pub(super) const fn key_of(page: PageRef) -> (Key, usize) {
-    let (number, index) = split(page.addr);
-    ((page.pid, number), index)
 }

@@ -13,13 +13,13 @@ use terrace_core::Range;
 
 use super::census::Census;
 use super::chunk::Chunk;
-use super::chunk::Key;
-use super::chunk::key_of;
-use super::chunk::page_of;
 use super::lag;
 use super::places::Place;
 use super::places::Spread;
 use super::places::in_one;
+use crate::kit::pages::Key;
+use crate::kit::pages::page_of;
+use crate::kit::pages::split;
 
 /// All pages there are.
 #[derive(Debug, Default)]
@@ -197,7 +197,7 @@ impl Chunks {
 
 /// The chunk of a page and its number there, if it is known in that size.
 fn find(all: &mut BTreeMap<Key, Chunk>, page: PageRef) -> Option<(&mut Chunk, usize)> {
-    let (key, index) = key_of(page);
+    let (key, index) = split(page);
     let chunk = all.get_mut(&key)?;
     (chunk.size() == page.size && chunk.present.get(index)).then_some((chunk, index))
 }

@@ -12,7 +12,7 @@ const PID: Pid = Pid(3);
 
 /// Where the page is, if it is in memory, in that size; and where it first was.
 fn lies(chunks: &Chunks, page: PageRef) -> Option<(Place, Place)> {
-    let (key, index) = key_of(page);
+    let (key, index) = split(page);
     let chunk = chunks.get(key)?;
     let home = chunk.home().unwrap_or(&chunk.spread);
     let there = chunk.size() == page.size && chunk.present.get(index);
@@ -24,7 +24,7 @@ fn pages_come_move_and_go() {
     let mut chunks = Chunks::default();
     chunks.place((PID, 5), (false, 0), (PageBits::ALL, Spread::default()));
     let page = page_of((PID, 5), 7, PageSize::Base4K);
-    assert_eq!(key_of(page), ((PID, 5), 7));
+    assert_eq!(split(page), ((PID, 5), 7));
     assert_eq!(lies(&chunks, page), Some((0, 0)));
     let of = ((PID, 5), PageSize::Base4K);
     chunks.moved(of, &PageBits::one(7), 6);

@@ -10,13 +10,13 @@
 use terrace_core::PageBits;
 
 use super::Adaptive;
-use super::chunk::Key;
-use super::chunk::page_of;
 use super::classes::class_of;
 use super::places::PLACES;
 use super::places::Place;
 use super::queue::Order;
 use super::queue::Queue;
+use crate::kit::pages::Key;
+use crate::kit::pages::page_of;
 
 impl Adaptive {
     /// Pages that were seen within a pass go to the fastest side at once while there is room: the sooner seen, the

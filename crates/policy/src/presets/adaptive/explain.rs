@@ -3,13 +3,12 @@
 
 use terrace_core::Addr;
 use terrace_core::Nanos;
+use terrace_core::PageRef;
 use terrace_core::PageSize;
 
 use super::Adaptive;
 use super::Process;
 use super::chunk::Chunk;
-use super::chunk::page_of;
-use super::chunk::split;
 use super::classes::CLASSES;
 use super::classes::class_of;
 use super::classes::class_rate;
@@ -25,6 +24,8 @@ use crate::belief::LedgerBelief;
 use crate::belief::PageBelief;
 use crate::belief::PlanBelief;
 use crate::belief::ShareBelief;
+use crate::kit::pages::page_of;
+use crate::kit::pages::split;
 
 /// What decides between two sides.
 pub(super) fn planned(slow: &[Group], fast: &[Group], room: u64, quotas: &Quotas) -> PlanBelief {
@@ -150,8 +151,11 @@ impl Adaptive {
     }
 
     fn page_belief(&self, about: About, addr: Addr, process: &Process) -> Option<PageBelief> {
-        let (number, index) = split(addr);
-        let key = (about.pid, number);
+        let (key, index) = split(PageRef {
+            pid: about.pid,
+            addr,
+            size: PageSize::Base4K,
+        });
         let chunk: &Chunk = self.chunks.get(key)?;
         let index = if chunk.huge { 0 } else { index };
         if !chunk.present.get(index) {

@@ -6,12 +6,12 @@ use terrace_core::Nanos;
 use terrace_core::PageBits;
 
 use super::Adaptive;
-use super::chunk::Key;
 use super::estimate::SETTLING;
 use super::estimate::Seen;
 use super::places::PLACES;
 use super::process::Process;
 use super::steps::Step;
+use crate::kit::pages::Key;
 
 impl Adaptive {
     /// Takes the pages' new levels in; gives those that were seen now and could be faster.

@@ -13,9 +13,6 @@ use terrace_core::PageSize;
 use terrace_core::Pid;
 
 use super::Adaptive;
-use super::chunk::Key;
-use super::chunk::key_of;
-use super::chunk::page_of;
 use super::decide::SIZES;
 use super::places::Place;
 use super::plan::Plan;
@@ -26,6 +23,9 @@ use crate::event::Migration;
 use crate::event::Reason;
 use crate::event::Verdict;
 use crate::kit::free_memory::HIGH;
+use crate::kit::pages::Key;
+use crate::kit::pages::page_of;
+use crate::kit::pages::split;
 
 /// What is planned, and what is under way.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ impl Moves {
 
     /// Whether it is planned to move, or on its way.
     pub(super) fn has(&self, page: PageRef) -> bool {
-        let (key, index) = key_of(page);
+        let (key, index) = split(page);
         let ended = self
             .ended
             .as_ref()
@@ -238,7 +238,7 @@ impl Adaptive {
 
     /// An order has ended: kept until one of another chunk has, or something else comes.
     pub(super) fn end_move(&mut self, page: PageRef, verdict: Verdict) {
-        let (key, index) = key_of(page);
+        let (key, index) = split(page);
         let (of, what) = ((key, page.size), What::of(verdict));
         let alike = |ended: &&mut Ended| (ended.of, ended.what) == (of, what);
         if let Some(ended) = self.moves.ended.as_mut().filter(alike) {

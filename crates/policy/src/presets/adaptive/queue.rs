@@ -9,9 +9,9 @@ use terrace_core::PageRef;
 use terrace_core::PageSize;
 use terrace_core::Pid;
 
-use super::chunk::Key;
-use super::chunk::key_of;
 use super::places::Place;
+use crate::kit::pages::Key;
+use crate::kit::pages::split;
 
 /// A page that is to move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Queue {
     /// That page is to move, too.
     pub(super) fn push(&mut self, order: Order) {
         let Order { page, from } = order;
-        let ((key, index), size) = (key_of(page), page.size);
+        let ((key, index), size) = (split(page), page.size);
         let same = |run: &&mut Run| (run.key, run.size, run.from) == (key, size, from);
         if let Some(run) = self.runs.back_mut().filter(same) {
             if run.pages.get(index) {
@@ -91,7 +91,7 @@ impl Queue {
     }
 
     pub(super) fn has(&self, page: PageRef) -> bool {
-        let (key, index) = key_of(page);
+        let (key, index) = split(page);
         let same = |run: &Run| (run.key, run.size) == (key, page.size);
         let mut runs = self.runs.iter();
         runs.any(|run| same(run) && run.pages.get(index))
@@ -117,7 +117,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::presets::adaptive::chunk::page_of;
+    use crate::kit::pages::page_of;
     use proptest::prelude::*;
 
     /// The first page of those that are next.
@@ -155,7 +155,7 @@ mod tests {
                     queue.push(one);
                     // Behind one of its chunk it is in that one's set.
                     let run = list.iter().rev().take_while(|other: &&Order| {
-                        key_of(other.page).0 == key && (other.page.size, other.from) == (size, from)
+                        split(other.page).0 == key && (other.page.size, other.from) == (size, from)
                     });
                     let run: Vec<Order> = run.copied().collect();
                     if !run.contains(&one) {

@@ -7,8 +7,6 @@ use std::collections::BTreeMap;
 use terrace_core::PageSize;
 use terrace_core::Pid;
 
-use super::chunk::Key;
-use super::chunk::page_of;
 use super::chunks::Chunks;
 use super::classes::CLASSES;
 use super::classes::class_of;
@@ -16,6 +14,8 @@ use super::decide::SIZES;
 use super::plan::Plan;
 use super::queue::Order;
 use super::sides::Sides;
+use crate::kit::pages::Key;
+use crate::kit::pages::page_of;
 
 /// By size and class, base pages.
 type Quotas = [[u64; CLASSES]; SIZES.len()];

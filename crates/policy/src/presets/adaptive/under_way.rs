@@ -7,7 +7,7 @@ use terrace_core::NodeId;
 use terrace_core::PageBits;
 use terrace_core::PageSize;
 
-use super::chunk::Key;
+use crate::kit::pages::Key;
 
 /// Where from, if that is told, and where to.
 pub(super) type Way = (Option<NodeId>, NodeId);
@@ -93,8 +93,8 @@ impl UnderWay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::presets::adaptive::chunk::key_of;
-    use crate::presets::adaptive::chunk::page_of;
+    use crate::kit::pages::page_of;
+    use crate::kit::pages::split;
     use proptest::prelude::*;
     use terrace_core::Addr;
     use terrace_core::PageRef;
@@ -117,7 +117,7 @@ mod tests {
                 let (size, index) = if huge { (PageSize::Huge2M, 0) } else { (PageSize::Base4K, index) };
                 let page = page_of((Pid(7), number), index, size);
                 let touched = list.keys().any(|other| overlap(page, *other));
-                let (key, at) = key_of(page);
+                let (key, at) = split(page);
                 prop_assert_eq!(under_way.touched(key, size).get(at), touched);
                 if !begin {
                     let ended = under_way.end((key, size), &PageBits::one(at));
@@ -131,7 +131,7 @@ mod tests {
                 prop_assert_eq!(under_way.len(), list.len());
             }
             for (page, way) in list {
-                let (key, at) = key_of(page);
+                let (key, at) = split(page);
                 let one = PageBits::one(at);
                 prop_assert_eq!(under_way.end((key, page.size), &one), [(way, one)]);
             }

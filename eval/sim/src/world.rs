@@ -2,7 +2,7 @@
 //! The simulated machine under the engine: page states, memory, shadows, what is charged to whom.
 //!
 //! [`World`] carries out the policy's actions as `LinuxMachine` does on Linux: orders are queued and
-//! their ends come back as events: what the policy asks for is in `answers`, what programs run into in `faults` and
+//! their ends come back as events. What the policy asks for is in `answers`, what programs run into in `faults` and
 //! `shadows`, what is counted in `totals`. Movers are in [`crate::mover`], the hint-fault scanner in
 //! [`crate::scanner`], the processors in [`crate::cpu_share`]. How programs run is not here: a [`Clock`] knows.
 

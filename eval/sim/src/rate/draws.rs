@@ -11,7 +11,7 @@ use crate::world::bits;
 impl Rate {
     /// The work from now, or from where draws ended before, to the first access of an armed page that has no
     /// draw; with its program and block.
-    pub(super) fn draw_fault(&mut self, world: &World, unit: u32) -> Option<(f64, usize, usize)> {
+    fn draw_fault(&mut self, world: &World, unit: u32) -> Option<(f64, usize, usize)> {
         if world.has(unit, bits::FAULT_DUE) || !world.has(unit, bits::ARMED) {
             return None;
         }
@@ -38,14 +38,7 @@ impl Rate {
     }
 
     /// Keeps what was drawn if it is before the horizon.
-    pub(super) fn keep_fault(
-        &mut self,
-        world: &mut World,
-        unit: u32,
-        index: usize,
-        block: usize,
-        work: f64,
-    ) {
+    fn keep_fault(&mut self, world: &mut World, unit: u32, index: usize, block: usize, work: f64) {
         let flow = &mut self.flows[index];
         if work <= flow.horizon[block] {
             let due = Due {

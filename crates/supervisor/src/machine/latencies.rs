@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads of each node are timed while the supervisor is awake, once a second at most, for policies that weigh what a move saves: some hundred
-//! loads a node, by `terrace_sys::latency`. Where several nodes have processors they are timed from each of them.
+//! Reads of each node are timed while the supervisor is awake, once a second at most, for policies that weigh what a move
+//! saves: some hundred loads a node, by `terrace_sys::latency`. Where several nodes have processors they are timed from each
+//! of them.
 
 use std::collections::BTreeMap;
 

@@ -194,7 +194,7 @@ fn attach_promotes_a_running_program_by_move_pages() {
     assert_eq!(number(&out, "tpm_committed"), 0, "{out}");
 }
 
-/// Who waits for a processor a hundred times a second takes it from programs as often, and what their caches and TLBs hold.
+/// Each time it wakes up it takes a processor from a program, and what that one's caches and TLB hold.
 #[test]
 #[ignore = "boots the emulated machine"]
 fn beside_a_program_that_waits_it_hardly_wakes_up() {
@@ -211,7 +211,7 @@ time.sleep(60)' & sup=$!
     .good();
     println!("{out}");
     assert!(number(&out, "read") > 10_000, "its pages were read: {out}");
-    // Once a second, and for the few readings of a long pass; if it asked every 0.1 s, 150 times.
+    // For the few readings of a long pass; if it asked every 0.1 s, 150 times and more.
     assert!(behind(&out, "woken") < 75, "{out}");
 }
 

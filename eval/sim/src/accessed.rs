@@ -81,6 +81,12 @@ impl Reader {
         let units = self.chunks.iter().map(|chunk| &chunk.units);
         units.map(|units| units.end - units.start).sum()
     }
+
+    /// Times since the clearing: of the reading before, and of the one that is due.
+    fn interval(&self) -> (Nanos, Nanos) {
+        let before = self.done.checked_sub(1).map(|done| self.rungs[done]);
+        (before.unwrap_or(Nanos::ZERO), self.rungs[self.done])
+    }
 }
 
 /// What one reading of a chunk gathers.
@@ -244,9 +250,10 @@ impl World {
             self.read_chunk(reader, engine, clock, &chunk);
             reader.chunks.push(chunk);
         }
+        let (since, until) = reader.interval();
         for (program, before) in before.into_iter().enumerate() {
             let set = self.set_again_ns(reader.set[program] - before);
-            self.charge(program, Charge::Profiling, set);
+            self.charge_over(program, Charge::Profiling, set, until.since(since).0);
         }
         self.supervise(f64::from(reader.pages()) * self.costs.accessed_read_ns);
     }
@@ -287,9 +294,7 @@ impl World {
             .filter(|(_, pages)| !pages.is_empty())
             .map(|(node, pages)| (node_id(node), *pages))
             .collect();
-        let before = reader.done.checked_sub(1).map(|i| reader.rungs[i]);
-        let until = reader.rungs[reader.done];
-        let since = before.unwrap_or(Nanos::ZERO);
+        let (since, until) = reader.interval();
         // All threads run all the time.
         let threads = round(self.threads[program]);
         let ran = |time: Nanos| Nanos(time.0.saturating_mul(threads));

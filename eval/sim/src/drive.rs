@@ -328,6 +328,7 @@ impl<'a> Run<'a> {
             self.change_phases();
         }
         if now >= self.step_due {
+            self.world.pay_spread(self.step);
             self.clock.step(&mut self.world);
             self.step_due += self.step;
         }

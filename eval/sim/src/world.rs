@@ -10,6 +10,7 @@ mod answers;
 pub(crate) mod bits;
 mod faults;
 mod shadows;
+mod spread;
 mod totals;
 
 use std::collections::BTreeSet;
@@ -41,6 +42,7 @@ use crate::scanner::Scanner;
 use crate::space::Space;
 use crate::threaded_copy::Copier;
 use crate::threaded_copy::ThreadedCopy;
+use crate::world::spread::Spread;
 
 pub(crate) use answers::node_of;
 pub(crate) use answers::unit_of;
@@ -200,6 +202,8 @@ pub(crate) struct World {
     pub(crate) scope: Option<ScanScope>,
     /// By program: thread time to be paid, ns.
     pub(crate) debt: Vec<f64>,
+    /// What comes to that bit by bit.
+    spread: Spread,
     /// By program.
     pub(crate) threads: Vec<f64>,
     /// By program: its socket.
@@ -270,6 +274,7 @@ impl World {
             scanners: vec![Scanner::OFF; programs],
             scope: None,
             debt: vec![0.0; programs],
+            spread: Spread::default(),
             threads: threads.map(|p| f64::from(p.threads)).collect(),
             sockets: (0..programs).map(|program| program % sockets).collect(),
             totals: Totals {
@@ -326,6 +331,22 @@ impl World {
     /// Charges thread time to a program.
     pub(crate) fn charge(&mut self, program: usize, what: Charge, ns: f64) {
         self.debt[program] += ns;
+        self.count(what, ns);
+    }
+
+    /// The same, of what its threads paid one by one in so long: evenly in as long from now on, as it is known only now. At once, the program
+    /// would stand still, and its hottest pages look idle.
+    pub(crate) fn charge_over(&mut self, program: usize, what: Charge, ns: f64, span: u64) {
+        self.spread.add(program, ns, self.now + span);
+        self.count(what, ns);
+    }
+
+    /// A step that long begins: what is to be paid in it.
+    pub(crate) fn pay_spread(&mut self, step: u64) {
+        self.spread.pay(self.now, step, &mut self.debt);
+    }
+
+    const fn count(&mut self, what: Charge, ns: f64) {
         match what {
             Charge::Profiling => self.totals.profiling += ns,
             Charge::Migration => self.totals.migration += ns,

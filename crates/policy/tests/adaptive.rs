@@ -127,6 +127,52 @@ fn a_visit_is_what_a_pmu_says_it_is_and_no_more_than_there_is_time_for() {
     assert!((1.0..3.5).contains(&short), "{short}");
 }
 
+/// How many of the hot and of the warm eighth come up in 30 passes of a program whose visits read 20 lines, one after the other, so
+/// that it is the faster the more of them are in fast memory; and what a visit is taken for.
+fn of_twenty_lines(response: bool) -> ([usize; 2], f64) {
+    let params = Params {
+        reserve: Some(0),
+        response,
+        ..Params::default()
+    };
+    let policy = Adaptive::new(params, tiers(QUARTER));
+    let at = (0..PAGES)
+        .map(|page| u16::from(page >= PAGES / 4))
+        .collect();
+    let mut machine = Machine::on(policy, at, vec![QUARTER, 1 << 22]);
+    machine.price = Nanos::from_millis(1);
+    let from = [PAGES / 2, PAGES / 2 + EIGHTH];
+    let weight = move |page: usize| match page {
+        page if (from[0]..from[0] + EIGHTH).contains(&page) => 50.0,
+        page if (from[1]..from[1] + EIGHTH).contains(&page) => 3.0,
+        _ => 0.1,
+    };
+    for _ in 0..30 {
+        let read = |page| if machine.is_fast(page) { 80.0 } else { 250.0 };
+        let visits = (0..PAGES).map(|page| weight(page) * (500.0 + 20.0 * read(page)));
+        let all: f64 = (0..PAGES).map(weight).sum();
+        let speed = (500.0 + 20.0 * 250.0) / (visits.sum::<f64>() / all);
+        machine.pass(|page, dice, _| dice.exponential() / (weight(page) * speed));
+    }
+    let belief = machine.explain(None).expect("it knows the process");
+    let found = from.map(|from| fast_of(&machine, from));
+    (found, belief.accesses_a_visit)
+}
+
+/// The first moves pay with one access a visit; how the program's time answers to them says that it is more.
+#[test]
+fn what_a_visit_is_shows_in_what_moves_did() {
+    let most = EIGHTH * 9 / 10;
+    let (found, visit) = of_twenty_lines(false);
+    assert!(found[0] > most && found[1] < EIGHTH / 4, "{found:?}");
+    assert!((visit - 1.0).abs() < 1e-9, "{visit}");
+    let (found, visit) = of_twenty_lines(true);
+    assert!(found[0] > most && found[1] > most, "{found:?}");
+    // 54,900 visits take a processor while all reads are slow: 18.2 us each, of which 20 accesses have 5,000 in 5,500.
+    let access = 18_220.0 / 5_500.0;
+    assert!((10.0 * access..20.5 * access).contains(&visit), "{visit}");
+}
+
 /// Where most passes read a sample, too: loads are sampled in all of them.
 #[test]
 fn a_visit_is_the_same_while_a_sample_is_read() {

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How many accesses that memory serves a visit is: one, or as many as a PMU counts; and no more than there was time for.
+//! How many accesses that memory serves a visit is: one, or as many as a PMU counts, or as the program's time says that answers to
+//! moves ([`super::response`]); and no more than there was time for.
 //!
 //! ```text
-//! w     = min(bound, max(1, (sampled + s) / (visits + s)))
-//! bound = processor time / sum over tiers of visits * latency
+//! counted = min(bound, max(1, (sampled + s) / (visits + s)))     by which a ledger counts what moves brought
+//! w       = counted                                              where samples are taken
+//!           min(bound, max(1, what the response is at least))    else
+//! bound   = processor time / sum over tiers of visits * latency
 //! ```
 //!
 //! `sampled` are loads that memory served, each sample s of them, `visits` the sum over pages of r; all is of the same passes, and fades
@@ -12,6 +15,8 @@
 //! An accessed bit is set once, however much of the page is read then. Loads only: which stores missed the caches, most
 //! PMUs do not say, so without the loads of who writes a visit is an access. What is served by caches, or many accesses at a time, takes less
 //! time than memory's latency: the bound is what an access costs then. Where a process's time is not known there is none.
+
+use super::response::Response;
 
 /// A pass of a process.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,8 +29,9 @@ pub(super) struct Visits {
 }
 
 /// Of one process.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Accesses {
+    pub(super) response: Response,
     /// In this pass.
     sampled: f64,
     /// What a sample stands for.
@@ -35,6 +41,15 @@ pub(super) struct Accesses {
 }
 
 impl Accesses {
+    pub(super) fn new() -> Self {
+        Self {
+            response: Response::new(),
+            sampled: 0.0,
+            each: 0.0,
+            sums: [0.0; 4],
+        }
+    }
+
     /// A load that stands for so many.
     #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
     pub(super) fn sampled(&mut self, accesses: u64) {
@@ -58,10 +73,28 @@ impl Accesses {
 
     /// w.
     pub(super) fn of_a_visit(&self) -> f64 {
-        let ratio = |a: f64, b: f64, without: f64| if b > 0.0 { a / b } else { without };
-        let [sampled, visits, read, ran] = self.sums;
-        let counted = ratio(sampled + self.each, visits + self.each, 1.0);
-        counted.max(1.0).min(ratio(ran, read, f64::INFINITY))
+        let response = self.response.at_least().filter(|_| self.each <= 0.0);
+        response.map_or_else(|| self.counted(), |least| self.bounded(least))
+    }
+
+    /// The same without what only the program's time says.
+    pub(super) fn counted(&self) -> f64 {
+        let [sampled, visits, ..] = self.sums;
+        if self.each > 0.0 {
+            self.bounded((sampled + self.each) / (visits + self.each))
+        } else {
+            self.bounded(1.0)
+        }
+    }
+
+    fn bounded(&self, accesses: f64) -> f64 {
+        let [.., read, ran] = self.sums;
+        let bound = if read > 0.0 {
+            ran / read
+        } else {
+            f64::INFINITY
+        };
+        accesses.max(1.0).min(bound)
     }
 }
 
@@ -86,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_visit_is_one_access_until_more_are_sampled() {
-        let mut one = Accesses::default();
+        let mut one = Accesses::new();
         assert!((one.of_a_visit() - 1.0).abs() < 1e-12);
         assert!(
             (after(&mut one, MILLION, 0) - 1.0).abs() < 1e-12,
@@ -102,7 +135,7 @@ mod tests {
 
     #[test]
     fn it_is_no_more_than_there_was_time_for() {
-        let mut one = Accesses::default();
+        let mut one = Accesses::new();
         assert!((after(&mut one, MILLION, 1_000) - 4.0).abs() < 1e-9);
         let quick = Visits {
             ran_ns: Some(2e7),
@@ -116,7 +149,7 @@ mod tests {
             ran_ns: None,
             ..MILLION
         };
-        let w = after(&mut Accesses::default(), unknown, 1_000);
+        let w = after(&mut Accesses::new(), unknown, 1_000);
         assert!((49.0..51.0).contains(&w), "{w}");
     }
 }

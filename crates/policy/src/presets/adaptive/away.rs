@@ -159,8 +159,15 @@ impl Adaptive {
             taken += u64::from(ways[0].count()) * chunk.size().base_pages();
             saves = [0, 1].map(|way| saves[way] + chunk_saves[way]);
         }
-        let visit = process.accesses.of_a_visit();
+        let visit = process.accesses.counted();
         process.away.end_pass(taken, saves, visit);
+        let brings = process.away.brings;
+        let usual = process
+            .clock
+            .usual()
+            .filter(|_| self.params.response && process.parts == 1);
+        let saved = (brings.gain - brings.loss) / visit;
+        process.accesses.response.end_pass(saved, usual);
     }
 
     /// Whether what a process's moves may take is limited by what they brought.

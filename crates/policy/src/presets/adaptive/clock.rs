@@ -65,6 +65,11 @@ impl Clock {
         self.usual.map(|_| self.runs * pass)
     }
 
+    /// Processors that it runs on when it runs, if that is known: processor time in a second of its own.
+    pub(super) const fn usual(&self) -> Option<f64> {
+        self.usual
+    }
+
     /// The pass is over: of its own time in one in which it runs, what it had.
     pub(super) fn end(&mut self) -> f64 {
         if self.ours <= 0.0 {

@@ -58,6 +58,7 @@ impl Adaptive {
                     process.lag.count(then, page, one);
                 }
             }
+            process.accesses.response.count(pages.count(), one);
             for (place, at) in at[..places].iter().enumerate() {
                 let pages = pages.and(at);
                 if pages.is_empty() {

@@ -8,8 +8,8 @@
 //! `docs/adaptive.md` has the figures.
 //!
 //! * `classes` (a page's byte), `estimate` (what an observation makes of it), `clock` (a program's own time),
-//!   `transitions` (M and r), `first` (r by first waits), `rising` (as many rates as can be told apart), `accesses` (what a visit is),
-//!   `value` (V), `lag` and `later` (what holds over eight passes, and what a place is worth until it can be changed again), `worth`
+//!   `transitions` (M and r), `first` (r by first waits), `rising` (as many rates as can be told apart), `accesses` and `response` (what a
+//!   visit is), `value` (V), `lag` and `later` (what holds over eight passes, and what a place is worth until it can be changed again), `worth`
 //!   (which of both), `latencies` and `costs` (as measured), `away` and `ledger` (what moves brought), `pace` (how often to look).
 //! * `places` (where a page can be), `sides` (which of them are one in a plan), `plan` (between which pages change places),
 //!   `balance` (how many accesses may), `select` and `take` (who does), `limits` (floors and ceilings of programs), `room`; `moves`
@@ -48,6 +48,7 @@ mod plan;
 mod process;
 mod programs;
 mod queue;
+mod response;
 mod rising;
 mod room;
 mod select;

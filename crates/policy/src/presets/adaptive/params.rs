@@ -38,6 +38,8 @@ pub struct Params {
     pub sentinel: bool,
     /// Whether a program's time is what it runs, or else ours.
     pub own_time: bool,
+    /// Whether what a visit takes is learnt from how a program's time answers to moves.
+    pub response: bool,
     /// Whether a place is worth what it is until it can be changed again.
     pub later: bool,
     /// Whether no more accesses change sides at once than what is loaded serves as soon.
@@ -70,6 +72,10 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ("pace", "Change the length of passes by what they bring."),
     ("sentinel", "Read a sample where plans move nothing."),
     ("own_time", "Tell a program's time by what it runs."),
+    (
+        "response",
+        "Learn what a visit takes by how a program's time answers to moves.",
+    ),
     ("later", "Count that a place can be changed later."),
     ("balance", "Let loaded tiers take as long as each other."),
     (
@@ -100,6 +106,7 @@ impl Default for Params {
             pace: true,
             sentinel: true,
             own_time: true,
+            response: true,
             later: true,
             balance: true,
             ledger: true,
@@ -141,6 +148,7 @@ impl Params {
             pace: settings.switch("pace", d.pace)?,
             sentinel: settings.switch("sentinel", d.sentinel)?,
             own_time: settings.switch("own_time", d.own_time)?,
+            response: settings.switch("response", d.response)?,
             later: settings.switch("later", d.later)?,
             balance: settings.switch("balance", d.balance)?,
             ledger: settings.switch("ledger", d.ledger)?,

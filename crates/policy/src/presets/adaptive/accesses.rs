@@ -29,7 +29,7 @@ pub(super) struct Visits {
 }
 
 /// Of one process.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Accesses {
     pub(super) response: Response,
     /// In this pass.
@@ -41,15 +41,6 @@ pub(super) struct Accesses {
 }
 
 impl Accesses {
-    pub(super) fn new() -> Self {
-        Self {
-            response: Response::new(),
-            sampled: 0.0,
-            each: 0.0,
-            sums: [0.0; 4],
-        }
-    }
-
     /// A load that stands for so many.
     #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
     pub(super) fn sampled(&mut self, accesses: u64) {
@@ -73,8 +64,10 @@ impl Accesses {
 
     /// w.
     pub(super) fn of_a_visit(&self) -> f64 {
-        let response = self.response.at_least().filter(|_| self.each <= 0.0);
-        response.map_or_else(|| self.counted(), |least| self.bounded(least))
+        match self.response.at_least() {
+            Some(least) if self.each <= 0.0 => self.bounded(least),
+            _ => self.counted(),
+        }
     }
 
     /// The same without what only the program's time says.
@@ -119,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_visit_is_one_access_until_more_are_sampled() {
-        let mut one = Accesses::new();
+        let mut one = Accesses::default();
         assert!((one.of_a_visit() - 1.0).abs() < 1e-12);
         assert!(
             (after(&mut one, MILLION, 0) - 1.0).abs() < 1e-12,
@@ -135,7 +128,7 @@ mod tests {
 
     #[test]
     fn it_is_no_more_than_there_was_time_for() {
-        let mut one = Accesses::new();
+        let mut one = Accesses::default();
         assert!((after(&mut one, MILLION, 1_000) - 4.0).abs() < 1e-9);
         let quick = Visits {
             ran_ns: Some(2e7),
@@ -149,7 +142,7 @@ mod tests {
             ran_ns: None,
             ..MILLION
         };
-        let w = after(&mut Accesses::new(), unknown, 1_000);
+        let w = after(&mut Accesses::default(), unknown, 1_000);
         assert!((49.0..51.0).contains(&w), "{w}");
     }
 }

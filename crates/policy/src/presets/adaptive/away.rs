@@ -15,7 +15,6 @@ use terrace_core::Pid;
 
 use super::Adaptive;
 use super::chunk::Chunk;
-use super::classes::level_of;
 use super::estimate::Seen;
 use super::first::Waits;
 use super::latencies::Reads;
@@ -100,7 +99,7 @@ impl Brings {
 impl Away {
     pub(super) fn new() -> Self {
         Self {
-            waits: [Waits::new(), Waits::new()],
+            waits: [Waits::default(), Waits::default()],
             rates: [0.0; 2],
             brings: Brings::default(),
         }
@@ -124,26 +123,27 @@ impl Away {
     }
 
     fn count(&mut self, pages: &PageBits, ways: &Ways, one: Seen) {
-        let level = level_of(1.0 / one.exposure());
         for (waits, way) in self.waits.iter_mut().zip(ways) {
-            let pages = pages.and(way).count();
-            if pages > 0 {
-                waits.count(pages, level, one);
-            }
+            waits.observed(pages.and(way).count(), one);
         }
     }
 
     /// A pass is over, after which there are so many base pages that are faster, and an access to each of those of both ways saves or loses so
-    /// much, ns, where a visit is so many.
-    pub(super) fn end_pass(&mut self, taken: u64, saves: [f64; 2], of_a_visit: f64) {
+    /// much, ns, where a visit is so many. What all of them save a second if it is one, ns.
+    pub(super) fn end_pass(&mut self, taken: u64, saves: [f64; 2], of_a_visit: f64) -> f64 {
         for (waits, rate) in self.waits.iter_mut().zip(&mut self.rates) {
             if let Some(fit) = waits.fit() {
                 *rate = fit.mean();
-                *waits = Waits::new();
+                *waits = Waits::default();
             }
         }
-        let [gain, loss] = [0, 1].map(|way| saves[way] * self.rates[way] * of_a_visit);
-        self.brings = Brings { gain, loss, taken };
+        let [gain, loss] = [0, 1].map(|way| saves[way] * self.rates[way]);
+        self.brings = Brings {
+            gain: gain * of_a_visit,
+            loss: loss * of_a_visit,
+            taken,
+        };
+        gain - loss
     }
 }
 
@@ -160,13 +160,11 @@ impl Adaptive {
             saves = [0, 1].map(|way| saves[way] + chunk_saves[way]);
         }
         let visit = process.accesses.counted();
-        process.away.end_pass(taken, saves, visit);
-        let brings = process.away.brings;
+        let saved = process.away.end_pass(taken, saves, visit);
         let usual = process
             .clock
             .usual()
             .filter(|_| self.params.response && process.parts == 1);
-        let saved = (brings.gain - brings.loss) / visit;
         process.accesses.response.end_pass(saved, usual);
     }
 

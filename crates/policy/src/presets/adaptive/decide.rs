@@ -111,7 +111,7 @@ impl Adaptive {
             // Nothing that was estimated or counted is of it.
             process.transitions = Transitions::new();
             process.lag = Lag::new();
-            process.accesses = Accesses::new();
+            process.accesses = Accesses::default();
             self.chunks.begin_anew(pid, process.pass);
             process.surprised = Some(now);
             self.counters.surprises += 1;

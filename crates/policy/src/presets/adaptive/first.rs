@@ -21,6 +21,7 @@ use super::classes::CLASSES;
 use super::classes::Level;
 use super::classes::class_of;
 use super::classes::class_rate;
+use super::classes::level_of;
 use super::estimate::Seen;
 use super::later::Terms;
 use super::value::Values;
@@ -52,9 +53,18 @@ struct Part {
 #[derive(Debug, Clone)]
 pub(super) struct Waits([Cell; CLASSES]);
 
-impl Waits {
-    pub(super) fn new() -> Self {
+impl Default for Waits {
+    fn default() -> Self {
         Self([Cell::default(); CLASSES])
+    }
+}
+
+impl Waits {
+    /// So many pages were observed so, whatever they were taken for.
+    pub(super) fn observed(&mut self, pages: u32, one: Seen) {
+        if pages > 0 {
+            self.count(pages, level_of(1.0 / one.exposure()), one);
+        }
     }
 
     /// So many pages were observed so, which makes them of that level.

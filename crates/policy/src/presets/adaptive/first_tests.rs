@@ -22,7 +22,7 @@ const TERMS: Terms = Terms {
     reason = "some thousand pages"
 )]
 fn waits(pages: f64, unseen: impl Fn(f64) -> f64) -> (Waits, Vec<usize>) {
-    let (mut waits, mut classes) = (Waits::new(), Vec::new());
+    let (mut waits, mut classes) = (Waits::default(), Vec::new());
     let mut count = |share: f64, one: Seen| {
         let level = level_of(next_rate(0.0, one, 1));
         let pages = (pages * share).round() as u32;
@@ -103,7 +103,7 @@ fn of_few_pages_little_is_believed() {
             .iter()
             .all(|class| (rates[*class] / 3.0 - 1.0).abs() < 0.7)
     );
-    assert!((Waits::new().rates()[70] / class_rate(70) - 0.5).abs() < 1e-9);
+    assert!((Waits::default().rates()[70] / class_rate(70) - 0.5).abs() < 1e-9);
 }
 
 proptest! {
@@ -112,7 +112,7 @@ proptest! {
     fn rates_are_finite_and_not_negative(
         seen in prop::collection::vec((1_u32..10_000, any::<bool>(), 0.0_f64..1.0, prop::sample::select(vec![0.0, 1e-9, 1e-3, 1.0, 60.0])), 0..30),
     ) {
-        let mut waits = Waits::new();
+        let mut waits = Waits::default();
         for (pages, seen, part, until) in seen {
             let one = Seen { seen, since: if seen { part * until } else { 0.0 }, until };
             waits.count(pages, level_of(1.0 / one.exposure()), one);

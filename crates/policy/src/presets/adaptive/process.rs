@@ -77,7 +77,7 @@ impl Process {
             transitions: Transitions::new(),
             clock: Clock::new(),
             lag: Lag::new(),
-            accesses: Accesses::new(),
+            accesses: Accesses::default(),
             m: Matrix::new(),
             rates: [0.0; CLASSES],
             values: [0.0; CLASSES],

@@ -17,7 +17,6 @@
 //! Visits are what pages did in the pass itself, fitted as first waits are ([`super::first`]): by the rates of their classes, as long as
 //! estimates settle, they would be too few, and that is just when most pages move: `gups`, whose visit is half an access, would have four.
 
-use super::classes::level_of;
 use super::estimate::Seen;
 use super::first::Waits;
 
@@ -25,7 +24,7 @@ use super::first::Waits;
 const SURE: f64 = 3.0;
 
 /// What is known of a process.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Response {
     /// What was observed in this pass, of so many pages.
     waits: Waits,
@@ -36,28 +35,16 @@ pub(super) struct Response {
 }
 
 impl Response {
-    pub(super) fn new() -> Self {
-        Self {
-            waits: Waits::new(),
-            pages: 0.0,
-            before: 0.0,
-            line: Line::default(),
-        }
-    }
-
     /// So many pages were observed so.
     pub(super) fn count(&mut self, pages: u32, one: Seen) {
-        if pages == 0 {
-            return;
-        }
         self.pages += f64::from(pages);
-        self.waits.count(pages, level_of(1.0 / one.exposure()), one);
+        self.waits.observed(pages, one);
     }
 
     /// A pass is over, in which moves saved so much a second, ns, if a visit is one access, and the process has so many processors a second of its own
     /// time, if that is known.
     pub(super) fn end_pass(&mut self, saved: f64, runs: Option<f64>) {
-        let waits = std::mem::replace(&mut self.waits, Waits::new());
+        let waits = std::mem::take(&mut self.waits);
         let pages = std::mem::take(&mut self.pages);
         let Some(runs) = runs else { return };
         let visits = waits.fit().map_or(0.0, |fit| pages * fit.mean());
@@ -154,7 +141,7 @@ mod tests {
     )]
     fn visits_are_what_was_seen_in_the_pass() {
         let pages = |part: f64| (1_500.0 * part).round() as u32;
-        let mut response = Response::new();
+        let mut response = Response::default();
         let mut since = 0.0_f64;
         for until in [0.125_f64, 0.25, 0.5, 1.0] {
             let [one, _] = Seen::both(since, until);

@@ -70,7 +70,7 @@ impl Transitions {
             counts: vec![[0.0; CLASSES]; CLASSES],
             seen: [0.0; CLASSES],
             exposure: [0.0; CLASSES],
-            first: Waits::new(),
+            first: Waits::default(),
             begun: false,
             counted: false,
             observed: false,

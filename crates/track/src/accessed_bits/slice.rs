@@ -11,6 +11,11 @@ use terrace_core::PageBits;
 use terrace_core::Range;
 use terrace_core::shorten;
 
+/// A reading may come this part of its wait early: readings stay half an octave apart and more.
+const EARLY: u64 = 4;
+/// The last one, as a pass is to be as long as was asked for.
+const EARLY_LAST: u64 = 16;
+
 /// A chunk with memory, as found before it is cleared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Found {
@@ -114,11 +119,15 @@ impl Slice {
         Some((self.before_ran?.since(cleared), now?.since(cleared)))
     }
 
-    /// Readings that are over with one after so long: those that were due, or will be in a sixteenth of their
-    /// wait. So slices that were cleared one after the other are read together where that changes little.
+    /// Readings that are over with one after so long: those that were due, or will be soon ([`EARLY`]). So slices that were
+    /// cleared one after the other are read together: each call is a wake-up, and times are told as they were.
     fn over(&self, until: Nanos) -> usize {
-        let over = |rung: &&Nanos| rung.0 - rung.0 / 16 <= until.0;
-        self.rungs.iter().take_while(over).count()
+        let last = self.rungs.len().saturating_sub(1);
+        let over = |(at, rung): &(usize, &Nanos)| {
+            let early = if *at == last { EARLY_LAST } else { EARLY };
+            rung.0 - rung.0 / early <= until.0
+        };
+        self.rungs.iter().enumerate().take_while(over).count()
     }
 
     /// Whether a reading now would be in time for the next that is due.

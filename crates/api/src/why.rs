@@ -11,6 +11,7 @@ use terrace_policy::Belief;
 use terrace_policy::belief::ClassBelief;
 use terrace_policy::belief::PageBelief;
 use terrace_policy::belief::PlanBelief;
+use terrace_policy::belief::SplitBelief;
 
 const PAGE: u64 = 4096;
 
@@ -134,6 +135,9 @@ fn known(out: &mut String, belief: &Belief) -> std::fmt::Result {
         };
         writeln!(out, "  moves brought it {earned} and took {spent}; {state}")?;
     }
+    if let Some(split) = &belief.split {
+        writeln!(out, "  {}", split_words(split))?;
+    }
     if let Some(ago) = belief.surprised_s {
         writeln!(
             out,
@@ -142,6 +146,19 @@ fn known(out: &mut String, belief: &Belief) -> std::fmt::Result {
         )?;
     }
     Ok(())
+}
+
+fn split_words(split: &SplitBelief) -> String {
+    let (pages, takes) = (split.pages, time(split.walk_ns));
+    let next = match split.adds {
+        None => "whether that pays is not known yet".to_owned(),
+        Some(adds) if adds > 0.0 => {
+            let percent = adds * 100.0;
+            format!("that adds {percent:.0} % at least to what they save, so more are split")
+        }
+        Some(_) => "to split more would not pay".to_owned(),
+    };
+    format!("{pages} of its huge pages are in parts, where a visit takes {takes} more; {next}")
 }
 
 /// A line for each octave of rates.
@@ -299,6 +316,7 @@ mod tests {
             horizon_s: 600.0,
             surprised_s: None,
             share: None,
+            split: None,
             ledger: Some(LedgerBelief {
                 earned_ns: 7.2e9,
                 spent_ns: 1.1e9,
@@ -317,6 +335,15 @@ mod tests {
             },
             page: None,
         }
+    }
+
+    fn split(adds: Option<f64>) -> Option<SplitBelief> {
+        let (pages, walk_ns) = (8, 21.0);
+        Some(SplitBelief {
+            pages,
+            adds,
+            walk_ns,
+        })
     }
 
     fn text(belief: Belief) -> String {
@@ -394,6 +421,12 @@ mod tests {
                 "leave it 1.0 MiB of fast memory, 1.0 GiB may be there; what it saves counts 3 times",
             ),
             (|b| b.surprised_s = Some(12.0), "nobody expected 12s ago"),
+            (
+                |b| b.split = split(Some(0.431)),
+                "8 of its huge pages are in parts, where a visit takes 21ns more; that adds 43 % at least",
+            ),
+            (|b| b.split = split(Some(-0.1)), "would not pay"),
+            (|b| b.split = split(None), "not known yet"),
         ] {
             let told = with(change);
             assert!(told.contains(words), "{words}: {told}");

@@ -17,6 +17,8 @@ use terrace_bpf::Wanted;
 use terrace_core::Addr;
 use terrace_core::Pid;
 use terrace_core::Range;
+use terrace_sys::advise;
+use terrace_sys::process::PidFd;
 
 const CHUNK: u64 = 2 << 20;
 
@@ -223,6 +225,33 @@ fn accessed(
 
 /// NUMA balancing arms a page by making its entry what this makes of it: not present for the processor, frame and
 /// accessed bit kept.
+/// Its parts stay where they are, and what is in them.
+#[test]
+fn a_huge_page_is_split_from_outside() {
+    let start = memory(2, Advice::LinuxHugepage);
+    let pages = (0..1024).map(|page| start + page * 4096);
+    pages.clone().for_each(write);
+    let mut tables = PageTables::open(&[]).expect("readable page tables");
+    let huge = |tables: &mut PageTables| -> Vec<bool> {
+        let found = gather(tables, std::process::id(), of(start, 2));
+        found.iter().map(RawChunk::huge).collect()
+    };
+    if huge(&mut tables) != [true, true] {
+        // None was free.
+        return;
+    }
+    let ourselves = PidFd::open(Pid(std::process::id())).expect("ourselves");
+    advise::split(&ourselves, Addr(start)).expect("it is there");
+    assert_eq!(huge(&mut tables), [false, true]);
+    let found = gather(&mut tables, std::process::id(), of(start, 2));
+    assert_eq!(found[0].present().count(), 512);
+    for at in pages {
+        let at = std::ptr::with_exposed_provenance::<u8>(usize::try_from(at).expect("64 bit"));
+        // SAFETY: memory of this test.
+        assert_eq!(unsafe { at.read_volatile() }, 1);
+    }
+}
+
 #[test]
 fn a_page_that_may_not_be_touched_is_there_with_its_accessed_bit() {
     use rustix::mm::MprotectFlags;

@@ -31,6 +31,9 @@ pub struct Belief {
     /// What its moves have brought and taken; absent where nobody counted.
     #[serde(default)]
     pub ledger: Option<LedgerBelief>,
+    /// What its huge pages are worth in parts; absent where none was split.
+    #[serde(default)]
+    pub split: Option<SplitBelief>,
     /// What it has beside other programs; absent where nothing was asked for.
     #[serde(default)]
     pub share: Option<ShareBelief>,
@@ -67,6 +70,17 @@ pub struct LedgerBelief {
     pub spent_ns: f64,
     /// What the next ones may take, ns; less than 0 where its pages go back to where they first were.
     pub may_ns: f64,
+}
+
+/// What splitting huge pages brings.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SplitBelief {
+    /// Huge pages that were split and still are.
+    pub pages: u64,
+    /// What splitting adds to what a huge page saves, as a share of that and at least; absent where too few tell.
+    pub adds: Option<f64>,
+    /// What a visit to a base page takes more than one to a part of a huge page, ns.
+    pub walk_ns: f64,
 }
 
 /// Of the pages of a class.

@@ -83,6 +83,10 @@ pub trait Machine {
     ) -> Served {
         Err(Refusal::Unserved)
     }
+    /// Splits a huge page; tells [`Event::Walk`].
+    fn split(&mut self, _now: Nanos, _page: PageRef) -> Served {
+        Err(Refusal::Unserved)
+    }
     /// Takes samples, or none.
     fn sample(&mut self, _now: Nanos, _on: bool) -> Served {
         Err(Refusal::Unserved)
@@ -249,6 +253,7 @@ impl Engine {
             Action::FindSlow { pid } => machine.find_slow(now, pid),
             Action::ProbeNext { node, pages } => machine.probe_next(now, node, pages),
             Action::ProbeRange { node, page, pages } => machine.probe_range(now, node, page, pages),
+            Action::Split { page } => machine.split(now, page),
             Action::Sample { on } => machine.sample(now, on),
         }
     }

@@ -131,6 +131,12 @@ pub enum Event {
         /// Processor time of all of them together.
         busy: Nanos,
     },
+    /// What a visit to a page takes more on this machine where its memory is in base pages than where it is in huge ones: it looks for
+    /// a translation of its own. Told where a huge page was split ([`Action::Split`]).
+    Walk {
+        /// Time of a visit.
+        more: Nanos,
+    },
     /// A pass over the accessed bits of a process is over: all its pages were told for the last time
     /// ([`terrace_core::ChunkReading::last`]); or all named pages of it that were to be looked at
     /// ([`Action::ProbeRange`]).
@@ -379,6 +385,11 @@ pub enum Action {
         pass: Nanos,
         /// One in so many passes reads all chunks, the others one in so many ([`terrace_core::Turns`]); 1: all read all.
         parts: u32,
+    },
+    /// Split a huge page into its base pages, where it is. Whether that could be done is seen when they are read.
+    Split {
+        /// The page.
+        page: PageRef,
     },
     /// Take samples ([`Event::Sampled`]), or none, until told otherwise. Until told, they are taken.
     Sample {

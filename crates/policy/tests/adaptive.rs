@@ -3,6 +3,8 @@
 
 #[path = "adaptive/early.rs"]
 mod early;
+#[path = "adaptive/huge.rs"]
+mod huge;
 #[path = "adaptive/ledger.rs"]
 mod ledger;
 #[path = "adaptive/limits.rs"]

@@ -29,7 +29,7 @@ const PAGE: PageRef = PageRef {
     addr: Addr(4096),
     size: PageSize::Base4K,
 };
-const ACTIONS: [Action; 10] = [
+const ACTIONS: [Action; 11] = [
     Action::Migrate {
         page: PAGE,
         migration: Migration::Demote { to: NODE },
@@ -61,6 +61,7 @@ const ACTIONS: [Action; 10] = [
         page: PAGE,
         pages: 3,
     },
+    Action::Split { page: PAGE },
     Action::Sample { on: false },
 ];
 
@@ -144,6 +145,9 @@ impl Machine for Strict {
     fn probe_range(&mut self, _: Nanos, _: Option<NodeId>, _: PageRef, _: u32) -> Served {
         self.answer(Refusal::Unknown)
     }
+    fn split(&mut self, _: Nanos, _: PageRef) -> Served {
+        self.answer(Refusal::Unserved)
+    }
     fn sample(&mut self, _: Nanos, _: bool) -> Served {
         self.answer(Refusal::Denied)
     }
@@ -204,20 +208,21 @@ fn each_refusal_reaches_the_policy_and_is_counted() {
         Refusal::Unserved,
         Refusal::Unknown,
         Refusal::Unknown,
+        Refusal::Unserved,
         Refusal::Denied,
     ];
     let expected: Vec<_> = ACTIONS.into_iter().zip(why).collect();
     assert_eq!(take(&log), expected);
-    assert_eq!(engine.stats().actions_refused, 10);
+    assert_eq!(engine.stats().actions_refused, 11);
     assert_eq!((engine.stats().ordered, machine.migrations), (1, 1));
     // It has asked again since: once for each round, however often it is refused.
     engine.pump(Nanos(1), &mut machine);
-    assert_eq!(take(&log).len(), 10);
+    assert_eq!(take(&log).len(), 11);
     machine.serves = true;
     engine.pump(Nanos(2), &mut machine);
     assert_eq!(take(&log), []);
     assert_eq!((engine.stats().ordered, machine.migrations), (2, 2));
-    assert_eq!(engine.stats().actions_refused, 20);
+    assert_eq!(engine.stats().actions_refused, 22);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //!
 //! * [`managed`]: the processes, and what is kept of each: [`movers`] with their [`orders`], [`mappings`].
 //! * [`memory`]: what is free, with [`cache_room`]. [`inventory`]: what is on which nodes. `latencies`: what
-//!   reads take. `meter`: what all of that takes here. [`runs_on`]: whose processors programs run on. The trackers are [`crate::tracking`]'s.
+//!   reads take. `meter`: what all of that takes here. `splitting`: huge pages. [`runs_on`]: whose processors programs run on. The trackers are [`crate::tracking`]'s.
 //! * `intake`: from a tracker's and the movers' words to events; `samples`: which node a sample is of.
 //!
 //! Nothing here waits. Who has a loop asks for the descriptors, and calls when there is something to read.
@@ -20,6 +20,7 @@ pub mod movers;
 pub mod orders;
 pub mod runs_on;
 mod samples;
+mod splitting;
 
 use std::path::Path;
 
@@ -54,6 +55,7 @@ use memory::FreeMemory;
 use memory::largest;
 use meter::Meter;
 use movers::Movers;
+use splitting::Splitting;
 
 /// See the module.
 #[derive(Debug)]
@@ -71,6 +73,7 @@ pub struct LinuxMachine {
     learning: Meter,
     ordering: Meter,
     inventory: Inventory,
+    splitting: Splitting,
     /// Pages that the policy asked to look at since they were handed on.
     looks: Vec<PageRef>,
     blocks: MemoryBlocks,
@@ -95,6 +98,7 @@ impl LinuxMachine {
             learning: Meter::default(),
             ordering: Meter::default(),
             inventory: Inventory::default(),
+            splitting: Splitting::default(),
             looks: Vec::new(),
             blocks: MemoryBlocks::read(Path::new("/")),
         })
@@ -142,6 +146,9 @@ impl LinuxMachine {
         self.ordering.begin();
         let deadline = engine.pump(now, self);
         self.flush();
+        if let Some(more) = self.splitting.tell() {
+            engine.observe(now, &Event::Walk { more });
+        }
         // What an agent did comes without a price.
         if engine.stats_mut().ordered > before && self.managed.movers.links.is_empty() {
             self.ordering.end();
@@ -224,6 +231,10 @@ impl Machine for LinuxMachine {
             ..page
         }));
         Ok(())
+    }
+
+    fn split(&mut self, _now: Nanos, page: PageRef) -> Served {
+        self.splitting.split(page)
     }
 
     fn sample(&mut self, _now: Nanos, on: bool) -> Served {

@@ -17,6 +17,7 @@ use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
 
 use rustix::io::Errno;
+use terrace_core::Addr;
 use terrace_core::Pid;
 use terrace_core::Range;
 
@@ -25,6 +26,17 @@ use crate::uffd::last_errno;
 
 /// `UIO_MAXIOV`: ranges of one call.
 pub const RANGES_MAX: usize = 1024;
+
+/// Splits the huge page that begins there into base pages, where they are: `MADV_COLD` of a part of it does. Whether it could be done is to
+/// be seen in the page tables: one that others use at the moment stays whole.
+///
+/// # Errors
+///
+/// As [`cold`].
+pub fn split(process: &PidFd, start: Addr) -> Result<(), Errno> {
+    let end = Addr(start.0 + 4096);
+    cold(process, &[Range { start, end }]).map(drop)
+}
 
 /// Clears the accessed bits of these ranges; gives how many of the ranges were done, from the first.
 ///

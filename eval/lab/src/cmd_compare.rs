@@ -72,6 +72,9 @@ pub(crate) struct CompareArgs {
     /// Free fast memory that the workloads are sized for [default: what is free]
     #[arg(long, value_name = "SIZE", value_parser = terrace_core::parse_bytes)]
     fast_free: Option<u64>,
+    /// The workloads of `terrace-bench` ask for transparent huge pages
+    #[arg(long)]
+    huge: bool,
     /// One more option for `terrace run` (may be repeated)
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
     terrace_option: Vec<String>,
@@ -90,6 +93,8 @@ pub(crate) struct ScenarioArgs {
     seconds: u64,
     #[arg(long)]
     fast_free: Option<u64>,
+    #[arg(long)]
+    huge: bool,
     #[arg(long, default_value_t = 0)]
     fast_node: usize,
     #[arg(long, default_value_t = 1)]
@@ -133,6 +138,7 @@ pub(crate) fn compare(args: &CompareArgs) -> anyhow::Result<ExitCode> {
         within: args.within,
         seed: args.seed,
         fast_free: args.fast_free,
+        huge: args.huge,
         terrace_options: args.terrace_option.clone(),
         json: args.json.clone(),
         html: args.html.clone(),
@@ -150,6 +156,7 @@ pub(crate) fn scenario(args: ScenarioArgs) -> ExitCode {
         system: args.system,
         time: Duration::from_secs(args.seconds),
         fast_free: args.fast_free,
+        huge: args.huge,
         fast_node: args.fast_node,
         slow_node: args.slow_node,
         between: args.between,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A machine in memory: base pages on its nodes, read in passes as the contract says,
+//! A machine in memory: base pages and huge ones on its nodes, read in passes as the contract says,
 //! with accesses that come by a law of each page's own.
 
 use terrace_core::Addr;
@@ -22,6 +22,7 @@ use terrace_policy::Event;
 use terrace_policy::Mechanism;
 use terrace_policy::Migration;
 use terrace_policy::Policy;
+use terrace_policy::Refusal;
 use terrace_policy::Share;
 use terrace_policy::Verdict;
 use terrace_policy::presets::adaptive::Adaptive;
@@ -90,6 +91,12 @@ pub(crate) struct Machine {
     pub(crate) policy: Adaptive,
     /// The node of each page.
     pub(crate) at: Vec<u16>,
+    /// Chunks that are huge pages, all others are base pages; and what splitting one is said to take of a visit, if it can be done.
+    pub(crate) huge: Vec<bool>,
+    pub(crate) walk: Option<Nanos>,
+    /// Huge pages that were to be split, and that were.
+    pub(crate) asked: u64,
+    pub(crate) splits: u64,
     /// Pages that each node has room for.
     capacity: Vec<u64>,
     /// Free pages of the first node under which the kernel reclaims.
@@ -118,6 +125,8 @@ pub(crate) struct Machine {
     pub(crate) runs: Box<dyn Fn(f64, f64) -> f64>,
     /// Orders by pass, and their pages.
     pub(crate) moves: u64,
+    /// Base pages of them.
+    pub(crate) pages_moved: u64,
     pub(crate) orders: Vec<(u64, bool)>,
 }
 
@@ -139,6 +148,10 @@ impl Machine {
         Self {
             policy,
             second: at.len(),
+            huge: vec![false; at.len().div_ceil(CHUNK_PAGES)],
+            walk: Some(Nanos::ZERO),
+            asked: 0,
+            splits: 0,
             home: at.clone(),
             at,
             capacity,
@@ -157,6 +170,7 @@ impl Machine {
             lag: 0,
             runs: Box::new(|_, time| time),
             moves: 0,
+            pages_moved: 0,
             orders: Vec::new(),
         }
     }
@@ -203,7 +217,7 @@ impl Machine {
             self.policy.tick(Nanos(self.now));
         }
         loop {
-            let mut ends = Vec::new();
+            let (mut ends, mut refused) = (Vec::new(), Vec::new());
             while let Some(action) = self.policy.poll_action() {
                 match action {
                     Action::ReadAccessed {
@@ -217,8 +231,20 @@ impl Machine {
                     Action::Migrate {
                         page, migration, ..
                     } => ends.push((page, migration)),
+                    Action::Split { page } => {
+                        self.asked += 1;
+                        match self.walk {
+                            Some(walk) => self.split(page, walk),
+                            None => refused.push(action),
+                        }
+                    }
                     other => panic!("asks for {other:?}"),
                 }
+            }
+            for what in refused {
+                let why = Refusal::Unserved;
+                let event = Event::Refused { what, why };
+                self.policy.observe(Nanos(self.now), &event);
             }
             if ends.is_empty() {
                 return;
@@ -229,24 +255,37 @@ impl Machine {
         }
     }
 
+    fn split(&mut self, page: PageRef, walk: Nanos) {
+        let chunk = usize::try_from(page.addr.0 / CHUNK_BYTES).expect("few");
+        assert!(self.huge[chunk] && page.size == PageSize::Huge2M);
+        self.huge[chunk] = false;
+        self.splits += 1;
+        let event = Event::Walk { more: walk };
+        self.policy.observe(Nanos(self.now), &event);
+    }
+
     fn carry_out(&mut self, page: PageRef, migration: Migration) {
         let index = usize::try_from(page.addr.0 / PAGE).expect("few");
         let up = matches!(migration, Migration::Promote { .. });
         let to = migration.target().0;
         assert_ne!(self.at[index], to, "page {index} is there already");
         assert_eq!(page.pid, self.owner(index));
-        self.at[index] = to;
+        let pages = page.size.base_pages();
+        let huge = self.huge[index / CHUNK_PAGES];
+        assert_eq!(huge, page.size == PageSize::Huge2M, "page {index}");
+        self.at[index..][..usize::try_from(pages).expect("few")].fill(to);
         if up && self.home[index] != to {
             self.spent += self.price.0;
         }
         self.free(to);
         self.moves += 1;
+        self.pages_moved += pages;
         self.orders.push((page.addr.0 / PAGE, up));
         let now = Nanos(self.now);
         let moved = Event::Moved {
-            pages: 1,
-            size: PageSize::Base4K,
-            busy: self.price,
+            pages: u32::try_from(pages).expect("few"),
+            size: page.size,
+            busy: Nanos(self.price.0 * pages),
         };
         self.policy.observe(now, &moved);
         self.policy.observe(now, &has_moved(page, migration));
@@ -384,6 +423,7 @@ impl Machine {
             .collect();
         let first = chunk * CHUNK_PAGES;
         let seconds = |ns: u64| Nanos(ns).as_secs_f64();
+        let huge = self.huge[chunk];
         let there = self.at.iter().zip(idle).skip(first);
         for (page, (at, idle)) in there.take(CHUNK_PAGES).enumerate() {
             present.set(page);
@@ -394,6 +434,25 @@ impl Machine {
                 }
             }
             nodes[usize::from(*at)].1.set(page);
+        }
+        if huge {
+            // One entry, whose bit is set by the first visit to any part.
+            let whole = |pages: &mut PageBits| {
+                let any = !pages.is_empty();
+                *pages = if any {
+                    PageBits::one(0)
+                } else {
+                    PageBits::NONE
+                };
+            };
+            let seen = accessed.without(&fresh).is_empty();
+            whole(&mut fresh);
+            if !seen {
+                fresh = PageBits::NONE;
+            }
+            whole(&mut present);
+            whole(&mut accessed);
+            nodes.iter_mut().for_each(|(_, pages)| whole(pages));
         }
         if fresh.is_empty() && !last {
             return;
@@ -410,7 +469,7 @@ impl Machine {
             until: Nanos(until),
             ran: Some((ran(since), ran(until))),
             last,
-            huge: false,
+            huge,
             present,
             accessed,
             fresh,

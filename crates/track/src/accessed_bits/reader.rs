@@ -49,9 +49,8 @@ enum What {
 
 type Due = Reverse<(Nanos, Pid, What)>;
 
-/// Memory to measure on: programs have page tables that the caches do not hold, and the machine has so much to spare.
+/// Memory to measure on, at most: programs have page tables that the caches do not hold.
 const MEASURED_PAGES: u64 = 1 << 16;
-const MEASURED_SHARE: u64 = 64;
 
 /// See the module.
 pub(super) struct Reader {
@@ -399,10 +398,6 @@ impl Reader {
 
 /// What it costs a program here to set a bit again, ns; 0 where that cannot be measured.
 pub(super) fn set_ns() -> f64 {
-    let system = rustix::system::sysinfo();
-    let free = system.freeram.saturating_mul(u64::from(system.mem_unit)) / 4096;
-    let pages = (free / MEASURED_SHARE).clamp(1, MEASURED_PAGES);
-    // A power of two, of which none is larger than that share.
-    let pages = 1_usize << pages.ilog2();
+    let pages = terrace_sys::own_memory::pages_to_spare(MEASURED_PAGES);
     terrace_sys::set_again::measure(pages).unwrap_or(0.0)
 }

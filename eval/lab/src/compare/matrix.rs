@@ -65,6 +65,8 @@ pub struct Plan<'a> {
     /// Free fast memory that the workloads are sized for; what is free in a workload's first run
     /// where absent.
     pub fast_free: Option<u64>,
+    /// Whether workloads of `terrace-bench` ask for huge pages.
+    pub huge: bool,
     /// More options for `terrace run`.
     pub terrace_options: Vec<String>,
     /// Where the results go as JSON.

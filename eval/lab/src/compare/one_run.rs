@@ -214,6 +214,7 @@ fn job(
     let between = &ranking[1..ranking.len().max(2) - 1];
     command.extend(between.iter().map(|node| format!("--between={node}")));
     command.extend(fast_free.map(|bytes| format!("--fast-free={bytes}")));
+    command.extend(plan.huge.then(|| "--huge".to_owned()));
     for option in terrace_options(plan, system) {
         command.push(format!("--terrace-option={option}"));
     }
@@ -362,6 +363,7 @@ mod tests {
             within: None,
             seed: 7,
             fast_free: None,
+            huge: true,
             terrace_options: vec!["--param=hot_read_threshold=5".to_owned()],
             json: None,
             html: None,
@@ -373,7 +375,7 @@ mod tests {
         assert_eq!(info.parameters["hot_read_threshold"], "5", "as given");
         assert!(info.parameters.contains_key("cooling_threshold"), "default");
         let job = job(&plan, &plan.cases[0], System::None, None).expect("a job");
-        for wanted in ["--case=gups:full", "--threads=2"] {
+        for wanted in ["--case=gups:full", "--threads=2", "--huge"] {
             assert!(
                 job.command.iter().any(|option| option == wanted),
                 "{wanted}"

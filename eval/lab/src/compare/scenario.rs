@@ -46,6 +46,8 @@ pub struct Setting {
     pub time: Duration,
     /// What the sizes are made from; what is free now where absent.
     pub fast_free: Option<u64>,
+    /// Whether a workload of `terrace-bench` asks for huge pages.
+    pub huge: bool,
     /// The fast node.
     pub fast_node: usize,
     /// The slow node.
@@ -126,6 +128,7 @@ fn bench(setting: &Setting, steering: &Steering) -> anyhow::Result<()> {
         )
         .arg(format!("--slow-node={}", setting.slow_node))
         .arg(format!("--seed={}", setting.seed))
+        .args(setting.huge.then_some("--huge"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

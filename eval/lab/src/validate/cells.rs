@@ -220,6 +220,7 @@ impl Bench<'_> {
             within: None,
             seed: self.settings.seed,
             fast_free: Some(self.settings.sized_for),
+            huge: false,
             terrace_options: Vec::new(),
             json: None,
             html: None,

@@ -7,6 +7,7 @@
 
 mod both;
 mod groups;
+mod huge;
 mod kernel;
 mod lacking;
 mod machine;

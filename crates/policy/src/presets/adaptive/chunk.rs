@@ -8,6 +8,8 @@ use terrace_core::PageBits;
 use terrace_core::PageSize;
 
 use super::classes::Level;
+use super::classes::PER_OCTAVE;
+use super::classes::moved;
 use super::lag::Then;
 use super::places::Place;
 use super::places::Spread;
@@ -55,7 +57,11 @@ impl Chunk {
             // A visit to any is a visit to all.
             self.levels.iter().copied().max().unwrap_or(0)
         } else {
-            self.levels[0]
+            // A visit to the whole is one to any of its parts.
+            match self.levels[0] {
+                0 => 0,
+                whole => moved(whole, -PER_OCTAVE * 9.0),
+            }
         };
         self.levels.fill(level);
         self.then = None;

@@ -165,6 +165,12 @@ impl Chunks {
         all.map(|(key, chunk)| (*key, chunk))
     }
 
+    /// All chunks of a process by their number.
+    pub(super) fn of_one(&self, pid: Pid) -> impl Iterator<Item = (u64, &Chunk)> {
+        let all = self.all.range((pid, 0)..=(pid, u64::MAX));
+        all.map(|((_, number), chunk)| (*number, chunk))
+    }
+
     /// Drops what was not told of since before the pass of its process before this one.
     pub(super) fn expire(&mut self, pid: Pid, pass: u32) {
         let census = self.census.entry(pid).or_default();

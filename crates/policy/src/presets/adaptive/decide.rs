@@ -42,6 +42,7 @@ impl Adaptive {
         self.settle(now);
         let counts = self.chunks.census().clone();
         let plan = self.plan(&counts);
+        self.split(now, &counts);
         let shown = self.shown(&counts, &plan);
         // Likewise once in a pass.
         if now < self.pace_at {
@@ -72,7 +73,7 @@ impl Adaptive {
     }
 
     /// Of how many chunks the last passes read one, at most: who is too small for a sample is not read in most.
-    fn parts(&self) -> u32 {
+    pub(super) fn parts(&self) -> u32 {
         let all = self.processes.values().map(|process| process.parts);
         all.max().unwrap_or(1)
     }
@@ -112,6 +113,7 @@ impl Adaptive {
             process.transitions = Transitions::new();
             process.lag = Lag::new();
             process.accesses = Accesses::default();
+            process.skew.forget();
             self.chunks.begin_anew(pid, process.pass);
             process.surprised = Some(now);
             self.counters.surprises += 1;
@@ -132,16 +134,17 @@ impl Adaptive {
 
     /// What the plan has shown of the passes before it.
     fn shown(&self, counts: &BTreeMap<Pid, Census>, plan: &Sums) -> Shown {
-        let all = self.processes.values();
+        let all = || self.processes.values();
         Shown {
             saves: plan.saves,
             spends: plan.spends,
             price: self.price(),
             fast: self.on_fastest(counts),
-            first: all.map(|process| process.first_before).sum(),
+            first: all().map(|process| process.first_before).sum(),
             chunks: self.chunks.len(),
             parts: self.parts(),
             surprised: self.surprised,
+            tries: all().any(|process| process.skew.tries(process.pass)),
         }
     }
 }

@@ -67,6 +67,11 @@ impl Policy for Adaptive {
                     process.accesses.sampled(accesses);
                 }
             }
+            Event::Walk { more } => self.splitting.measured(more),
+            Event::Refused {
+                what: Action::Split { .. },
+                ..
+            } => self.splitting.refused(),
             Event::Unmapped { pid, range } => self.chunks.unmapped(pid, range),
             Event::Gone { pid } => {
                 self.chunks.gone(pid);

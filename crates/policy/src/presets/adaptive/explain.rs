@@ -24,6 +24,7 @@ use crate::belief::LedgerBelief;
 use crate::belief::PageBelief;
 use crate::belief::PlanBelief;
 use crate::belief::ShareBelief;
+use crate::belief::SplitBelief;
 use crate::kit::pages::page_of;
 use crate::kit::pages::split;
 
@@ -101,6 +102,7 @@ impl Adaptive {
                 spent_ns: process.ledger.spent,
                 may_ns: process.ledger.may(self.once(about.pid)),
             }),
+            split: self.split_belief(about, process),
             classes: self.class_beliefs(about, process),
             plan: PlanBelief {
                 under_way: self.moves.under_way(),
@@ -109,6 +111,15 @@ impl Adaptive {
             page: about
                 .page
                 .and_then(|addr| self.page_belief(about, addr, process)),
+        })
+    }
+
+    fn split_belief(&self, about: About, process: &Process) -> Option<SplitBelief> {
+        let pages = process.skew.in_parts(&self.chunks, about.pid).count() as u64;
+        (pages > 0).then_some(SplitBelief {
+            pages,
+            adds: process.skew.share,
+            walk_ns: self.splitting.walk,
         })
     }
 

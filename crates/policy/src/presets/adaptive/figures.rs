@@ -39,6 +39,8 @@ terrace_core::figures! {
         owing: u64 as Count,
         /// How often a process was much worse predicted than before, and learnt anew.
         surprises: u64 as Count,
+        /// Huge pages that were split, as they are worth more in parts or to see whether.
+        splits: u64 as Count,
         /// Length of a pass.
         pass_ms: u64 as Milliseconds,
         /// The first wait after clearing, which the others double.
@@ -75,6 +77,7 @@ impl Adaptive {
                 .filter(|(pid, process)| self.owes(**pid, process))
                 .count() as u64,
             surprises: c.surprises,
+            splits: c.splits,
             pass_ms: self.pace.pass.0 / 1_000_000,
             shortest_us: self.pace.shortest.0 / 1_000,
             parts: u64::from(self.pace.parts),
@@ -92,9 +95,11 @@ impl Adaptive {
     }
 
     fn bytes(&self) -> u64 {
+        let all = self.processes.values();
         let matrix = CLASSES * CLASSES * (2 * size_of::<f64>() + size_of::<u32>());
         self.chunks.bytes()
             + (self.processes.len() * (matrix + Lag::BYTES)) as u64
+            + all.map(|process| process.skew.bytes() as u64).sum::<u64>()
             + self.moves.bytes()
     }
 }

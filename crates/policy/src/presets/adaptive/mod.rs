@@ -13,7 +13,8 @@
 //!   (which of both), `latencies` and `costs` (as measured), `away` and `ledger` (what moves brought), `pace` (how often to look).
 //! * `places` (where a page can be), `sides` (which of them are one in a plan), `plan` (between which pages change places),
 //!   `balance` (how many accesses may), `select` and `take` (who does), `limits` (floors and ceilings of programs), `room`; `moves`
-//!   carries a plan out (`queue`: what is planned, `under_way`: what is ordered), `early` does not wait for one.
+//!   carries a plan out (`queue`: what is planned, `under_way`: what is ordered), `early` does not wait for one; `skew` and `splitting` have huge pages
+//!   split that are worth more in parts.
 //! * `chunk` and `chunks` hold what is known of pages, `process` what is known of a program (`programs`: they come); `learn` takes a reading
 //!   in, `phase` tells a new phase, `decide` ends a pass, `explain` says what is believed; `events` and this file tie them together.
 
@@ -53,6 +54,8 @@ mod rising;
 mod room;
 mod select;
 mod sides;
+mod skew;
+mod splitting;
 mod steps;
 mod take;
 mod tally;
@@ -88,6 +91,7 @@ pub use params::Params;
 use places::Places;
 use process::Process;
 use sides::Sides;
+use splitting::Splitting;
 use steps::Steps;
 use tally::Tally;
 
@@ -100,6 +104,7 @@ struct Counters {
     swaps: u64,
     early: u64,
     surprises: u64,
+    splits: u64,
 }
 
 /// The default: by what pages of a class did next.
@@ -145,6 +150,7 @@ pub struct Adaptive {
     memory: FreeMemory,
     costs: Costs,
     moves: Moves,
+    splitting: Splitting,
     pace: Pace,
     asks: VecDeque<Action>,
     steps: Steps,
@@ -195,6 +201,7 @@ impl Adaptive {
             tiers,
             costs: Costs::default(),
             moves: Moves::new(params.inflight_pages),
+            splitting: Splitting::default(),
             asks: VecDeque::from([pace.asks()]),
             steps: Steps::default(),
             tally: Tally::default(),

@@ -5,7 +5,7 @@
 //! cost      = busy + lost: Terrace's processor time of the last pass, reading and learning from it, and what programs lost to it
 //! share     = the larger of  busy / pass  and  lost / (pass * processors that the programs run on)
 //! waited    = pass / 2 * what the last plan saves a second: it came up evenly in the pass, and was not had meanwhile
-//! pass      x 2  while  waited < cost / 2  and  share > 1 %,  or  share > 5 %
+//! pass      x 2  while  waited < cost / 2  and  share > 1 %  and nothing is tried (`skew`),  or  share > 5 %
 //!           / 2  while  waited > cost * 2
 //!           the shortest  when a process surprises  and  share of 30 s <= 5 %: no other surprise is believed for so long
 //! parts     60 s / pass  while each of the last 8 plans spends less on moves than reading one of so many chunks costs;  1  else
@@ -85,6 +85,8 @@ pub(super) struct Shown {
     pub(super) parts: u32,
     /// A process did what nobody expected.
     pub(super) surprised: bool,
+    /// Huge pages were split to see what that brings, and passes have not told yet.
+    pub(super) tries: bool,
 }
 
 /// The present pace.
@@ -144,8 +146,10 @@ impl Pace {
         let half = Nanos(self.pass.0 / 2).max(params.pass_min);
         let (before, parts) = (self.pass, f64::from(shown.parts));
         let waited = self.pass.as_secs_f64() / 2.0 * shown.saves * parts;
-        let rests =
-            !shown.surprised && waited < price.all() / 2.0 && price.share(self.pass) > REST_SHARE;
+        let rests = !shown.surprised
+            && !shown.tries
+            && waited < price.all() / 2.0
+            && price.share(self.pass) > REST_SHARE;
         if shown.surprised && price.is_paid_off() {
             self.pass = params.pass_min;
         } else if rests || price.share(self.pass) > BUSY_SHARE {
@@ -212,6 +216,7 @@ mod tests {
         chunks: 1_000,
         parts: 1,
         surprised: false,
+        tries: false,
     };
 
     #[test]

@@ -44,6 +44,8 @@ pub struct Params {
     pub later: bool,
     /// Whether no more accesses change sides at once than what is loaded serves as soon.
     pub balance: bool,
+    /// Whether huge pages are split that are worth more in parts.
+    pub split: bool,
     /// Whether moves take no more than a little and what they have brought.
     pub ledger: bool,
 }
@@ -78,6 +80,7 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ),
     ("later", "Count that a place can be changed later."),
     ("balance", "Let loaded tiers take as long as each other."),
+    ("split", "Split huge pages that are worth more in parts."),
     (
         "ledger",
         "Let moves take no more than a little and what they have brought.",
@@ -109,6 +112,7 @@ impl Default for Params {
             response: true,
             later: true,
             balance: true,
+            split: true,
             ledger: true,
         }
     }
@@ -151,6 +155,7 @@ impl Params {
             response: settings.switch("response", d.response)?,
             later: settings.switch("later", d.later)?,
             balance: settings.switch("balance", d.balance)?,
+            split: settings.switch("split", d.split)?,
             ledger: settings.switch("ledger", d.ledger)?,
         })
     }

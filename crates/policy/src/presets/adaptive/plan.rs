@@ -95,7 +95,8 @@ fn sum(pages: &[u64]) -> u64 {
     pages.iter().sum()
 }
 
-fn base_pages(bytes: i128) -> u64 {
+/// Base pages that fit into so many bytes, none into less than nothing.
+pub(super) fn base_pages(bytes: i128) -> u64 {
     u64::try_from(bytes / 4096).unwrap_or(0)
 }
 
@@ -266,7 +267,7 @@ impl Sums {
 }
 
 /// Base pages in these places by process, size and class.
-fn left(counts: &BTreeMap<Pid, Census>, places: &[Place]) -> Vec<u64> {
+pub(super) fn left(counts: &BTreeMap<Pid, Census>, places: &[Place]) -> Vec<u64> {
     let mut left = Vec::with_capacity(counts.len() * GROUPS);
     for census in counts.values() {
         for size in census.0.iter() {

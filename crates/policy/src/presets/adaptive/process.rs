@@ -3,6 +3,7 @@
 
 use terrace_core::Nanos;
 use terrace_core::NodeId;
+use terrace_core::PageSize;
 
 use super::accesses::Accesses;
 use super::accesses::Visits;
@@ -18,6 +19,7 @@ use super::params::Params;
 use super::places::PLACES;
 use super::places::Place;
 use super::places::Places;
+use super::skew::Skew;
 use super::transitions::Matrix;
 use super::transitions::Transitions;
 use super::value;
@@ -44,6 +46,7 @@ pub(super) struct Process {
     pub(super) reads: Reads,
     fastest: Fastest,
     pub(super) ledger: Ledger,
+    pub(super) skew: Skew,
     pub(super) away: Away,
     /// Its pass is over, and nothing was told of the next one yet.
     pub(super) over: bool,
@@ -85,6 +88,7 @@ impl Process {
             reads: Reads::default(),
             fastest: Fastest::default(),
             ledger: Ledger::default(),
+            skew: Skew::default(),
             away: Away::new(),
             over: false,
             pass: 0,
@@ -114,6 +118,14 @@ impl Process {
     /// What a visit saves, ns, by what an access does.
     pub(super) fn visit_saves(&self, access_ns: f64) -> f64 {
         access_ns * self.clock.share * self.accesses.of_a_visit()
+    }
+
+    /// Visits of a page of that size for each that it is taken for.
+    pub(super) const fn visits_of(&self, size: PageSize) -> f64 {
+        match size {
+            PageSize::Huge2M => self.skew.whole,
+            _ => 1.0,
+        }
     }
 
     /// What an access saves at `to` that is served at `from` now, ns; less than 0 where it takes longer there.

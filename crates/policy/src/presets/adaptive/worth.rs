@@ -22,6 +22,7 @@ use super::lag::LAG;
 use super::later;
 use super::later::Terms;
 use super::ledger;
+use super::plan::left;
 use super::select;
 use super::select::Group;
 use super::sides::Pair;
@@ -128,6 +129,15 @@ impl Adaptive {
         sides
     }
 
+    /// All groups of both sides of a pair, without D.
+    pub(super) fn all_groups(&self, counts: &BTreeMap<Pid, Census>, pair: Pair) -> [Vec<Group>; 2] {
+        let worth = self.known(counts);
+        [pair.from, pair.to].map(|side| {
+            let pages = left(counts, self.sides.places(side));
+            self.groups(&worth, &pages, &self.all_rates(&worth, side), pair)
+        })
+    }
+
     /// Leaves of pages that may go up those that their processes can pay for, where so many more fit.
     pub(super) fn afford(&self, worth: &Worth<'_>, groups: &mut [Group], room: u64) {
         let all = groups.chunks_mut(GROUPS).zip(&worth.0);
@@ -155,16 +165,18 @@ impl Adaptive {
             for (size, left) in SIZES.into_iter().zip(left.chunks(CLASSES)) {
                 let each = size.base_pages() as f64;
                 let cost = self.costs.of(size) / each;
+                // Visits of a base page for each of this one.
+                let part = of.as_ref().map_or(1.0, |of| of.process.visits_of(size)) / each;
                 for (class, pages) in left.iter().enumerate() {
-                    let value =
-                        of.as_ref().map_or(0.0, |of| of.process.values[class]) * saved / each;
+                    let value = of.as_ref().map_or(0.0, |of| of.process.values[class]);
+                    let value = value * saved * part;
                     groups.push(Group {
                         pages: *pages,
                         value,
                         place: value,
                         cost,
-                        saves: rates[class] * visit * saved / each,
-                        load: rates[class] * visit / each,
+                        saves: rates[class] * visit * saved * part,
+                        load: rates[class] * visit * part,
                     });
                 }
             }
@@ -250,7 +262,7 @@ impl Adaptive {
             let terms = Terms {
                 pass: of.pass,
                 gamma: (-of.pass / self.params.horizon.as_secs_f64()).exp(),
-                saved_ns: self.visit_saves(of, pair),
+                saved_ns: self.visit_saves(of, pair) * of.process.visits_of(size),
                 price: price * each,
                 cost: self.costs.of(size),
                 ask: ask * each,

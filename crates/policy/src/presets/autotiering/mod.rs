@@ -304,6 +304,7 @@ impl Policy for Autotiering {
             | Event::Probed { .. }
             | Event::Moved { .. }
             | Event::Latency { .. }
+            | Event::Walk { .. }
             | Event::Runs { .. }
             | Event::Refused { .. }
             | Event::Share { .. } => {}

@@ -452,6 +452,7 @@ impl Policy for Hemem {
             | Event::Moved { .. }
             | Event::Watched { .. }
             | Event::Latency { .. }
+            | Event::Walk { .. }
             | Event::Runs { .. }
             | Event::Refused { .. }
             | Event::ShadowLost { .. } => {}

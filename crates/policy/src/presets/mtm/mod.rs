@@ -285,6 +285,7 @@ impl Policy for Mtm {
             | Event::ShadowLost { .. }
             | Event::Moved { .. }
             | Event::Latency { .. }
+            | Event::Walk { .. }
             | Event::Runs { .. }
             | Event::Share { .. } => {}
         }

@@ -188,6 +188,7 @@ impl Policy for Nomad {
             | Event::Probed { .. }
             | Event::Moved { .. }
             | Event::Latency { .. }
+            | Event::Walk { .. }
             | Event::Runs { .. }
             | Event::Refused { .. }
             | Event::Share { .. } => {}

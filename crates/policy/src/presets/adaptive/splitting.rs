@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Huge pages are asked to be split, as [`super::skew`] chooses them: [`A_SECOND`] at most, of all processes.
+
+use std::collections::BTreeMap;
+
+use terrace_core::Nanos;
+use terrace_core::PageSize;
+use terrace_core::Pid;
+
+use super::Adaptive;
+use super::census::Census;
+use super::later;
+use super::plan::base_pages;
+use super::select::Group;
+use super::sides::Pair;
+use super::skew::Terms;
+use super::worth::GROUPS;
+use crate::event::Action;
+use crate::kit::pages::page_of;
+
+/// More are not split in a second.
+const A_SECOND: f64 = 8.0;
+
+/// What it takes to split, and whether that can be done here.
+#[derive(Debug, Default)]
+pub(super) struct Splitting {
+    unserved: bool,
+    /// w, ns.
+    pub(super) walk: f64,
+    /// When pages were split last.
+    at: Nanos,
+}
+
+impl Splitting {
+    /// What a visit takes more.
+    #[expect(clippy::cast_precision_loss, reason = "a short time")]
+    pub(super) const fn measured(&mut self, walk: Nanos) {
+        self.walk = walk.0 as f64;
+    }
+
+    /// The machine does not do that.
+    pub(super) const fn refused(&mut self) {
+        self.unserved = true;
+    }
+}
+
+/// What all pages are worth between the two sides that differ most.
+struct Market {
+    pair: Pair,
+    sides: [Vec<Group>; 2],
+    price: f64,
+}
+
+impl Adaptive {
+    /// Asks for pages to be split that are worth more so, and for some to see which are.
+    pub(super) fn split(&mut self, now: Nanos, counts: &BTreeMap<Pid, Census>) {
+        let seconds = now.since(self.splitting.at).as_secs_f64();
+        self.splitting.at = now;
+        for (pid, process) in &mut self.processes {
+            self.counters.splits += process.skew.look(&self.chunks, *pid);
+        }
+        let can = self.params.split && !self.splitting.unserved && self.parts() == 1;
+        let Some(market) = self.market(counts).filter(|_| can) else {
+            return;
+        };
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "not negative"
+        )]
+        let mut most = (A_SECOND * seconds) as usize;
+        for (index, pid) in counts.keys().enumerate() {
+            let Some(process) = self.processes.get_mut(pid) else {
+                continue;
+            };
+            let own = index * GROUPS..(index + 1) * GROUPS;
+            let terms = Terms {
+                sides: [0, 1].map(|side: usize| &market.sides[side][own.clone()]),
+                rates: &process.rates,
+                fast: self.sides.places(market.pair.to),
+                price: market.price,
+                moves: 2.0 * self.costs.of(PageSize::Base4K) / self.params.horizon.as_secs_f64(),
+                walk: self.splitting.walk / process.accesses.of_a_visit(),
+            };
+            let of = (&self.chunks, *pid, process.pass);
+            for (number, visits) in process.skew.choose(of, &terms, most) {
+                let page = page_of((*pid, number), 0, PageSize::Huge2M);
+                if !self.moves.has(page) {
+                    process.skew.ask(number, process.pass, visits);
+                    self.asks.push_back(Action::Split { page });
+                    most -= 1;
+                }
+            }
+        }
+    }
+
+    /// Nothing where there are no huge pages, or room for all.
+    fn market(&self, counts: &BTreeMap<Pid, Census>) -> Option<Market> {
+        let pair = self.pairs().first().copied()?;
+        if counts.values().all(|census| census.1[1] == 0) {
+            return None;
+        }
+        let sides = self.all_groups(counts, pair);
+        let there: u64 = sides[1].iter().map(|group| group.pages).sum();
+        let room = base_pages(self.spare(pair.to));
+        let price = later::price(&sides.concat(), there + room);
+        (price > 0.0).then_some(Market { pair, sides, price })
+    }
+}

@@ -12,19 +12,23 @@ use crate::nodes::tiers;
 const CHUNKS: usize = 64;
 const PARTS: usize = 512;
 const PAGES: usize = CHUNKS * PARTS;
-const FAST: u64 = PAGES as u64 / 4;
 
 /// All its memory is in huge pages, the first quarter of them in fast memory.
 fn machine(split: bool) -> Machine {
+    machine_of(PAGES, split)
+}
+
+fn machine_of(pages: usize, split: bool) -> Machine {
     let params = Params {
         reserve: Some(0),
         split,
         ..Params::default()
     };
-    let at = (0..PAGES)
-        .map(|page| u16::from(page as u64 >= FAST))
+    let fast = pages as u64 / 4;
+    let at = (0..pages)
+        .map(|page| u16::from(page as u64 >= fast))
         .collect();
-    let mut machine = Machine::on(Adaptive::new(params, tiers(FAST)), at, vec![FAST, 1 << 22]);
+    let mut machine = Machine::on(Adaptive::new(params, tiers(fast)), at, vec![fast, 1 << 22]);
     machine.huge.fill(true);
     machine
 }
@@ -78,7 +82,7 @@ fn the_hot_parts_of_all_huge_pages_are_fast_in_the_end() {
     }
 }
 
-/// Nothing is to be had where parts are alike, where visits to parts take what is gained, where all fits, or where a machine cannot.
+/// Nothing is to be had where parts are alike, where visits to parts take what is gained, where all fits, where there are few, or where a machine cannot.
 #[test]
 fn others_are_split_to_see_at_most() {
     let passes = |machine: &mut Machine, idle: &dyn Fn(usize, &mut Dice, f64) -> f64| {
@@ -86,6 +90,12 @@ fn others_are_split_to_see_at_most() {
         machine.splits
     };
     assert_eq!(passes(&mut machine(true), &alike), 8);
+    let few = &mut machine_of(PAGES - PARTS, true);
+    assert_eq!(
+        passes(few, &skewed(16, 500.0)),
+        0,
+        "eight are too many of them"
+    );
     let mut dear = machine(true);
     dear.walk = Some(Nanos(160));
     assert_eq!(passes(&mut dear, &skewed(16, 500.0)), 8);

@@ -10,7 +10,7 @@
 //! whole      sum of v / visits a second that they were taken for before, at least 1
 //! ```
 //!
-//! A huge page has one accessed bit, so what its parts do is seen in parts only. [`SAMPLE`] pages of a process, drawn by lot, are split to see; where
+//! A huge page has one accessed bit, so what its parts do is seen in parts only. [`SAMPLE`] pages of a process that has many, drawn by lot, are split to see; where
 //! the share is above 0 others are, those that save most first (`splitting`). All that are split tell of the others. Who was put together again (`khugepaged`)
 //! is split like any other, who could not be split is left alone.
 //!
@@ -37,6 +37,8 @@ use crate::kit::random::Random;
 
 /// Pages that are split to see, and as few as are believed: 4,096 parts.
 const SAMPLE: usize = 8;
+/// One in so many huge pages of a process is split to see, at most.
+const ONE_IN: usize = 8;
 /// Pages that are gone through again after each pass, at most about twice as many.
 const JUDGED: usize = 64;
 /// Standard errors that are taken off: with one of them twice as many are split as are needed to see, of pages whose parts are alike.
@@ -76,6 +78,8 @@ struct Asked {
 pub(super) struct Skew {
     /// By the number of their chunk.
     asked: BTreeMap<u64, Asked>,
+    /// The pass in which the first of this phase were to be split.
+    since: Option<u32>,
     /// What splitting adds to what a page saves; absent where too few tell.
     pub(super) share: Option<f64>,
     /// Visits of a huge page for each that it is taken for.
@@ -86,6 +90,7 @@ impl Default for Skew {
     fn default() -> Self {
         Self {
             asked: BTreeMap::new(),
+            since: None,
             share: None,
             whole: 1.0,
         }
@@ -180,31 +185,41 @@ impl Skew {
         terms: &Terms<'_>,
         most: usize,
     ) -> Vec<(u64, f64)> {
-        self.judge(chunks, pid, terms);
-        let judged: Vec<Judged> = self.asked.values().filter_map(|asked| asked.told).collect();
+        let judged = self.judge(chunks, pid, terms);
         self.share = share(&judged);
         if self.share.is_some() {
             self.whole = whole(&judged);
         }
-        let to_see = SAMPLE.saturating_sub(self.tell(chunks, pid, pass));
+        let tell = self.tell(chunks, pid, pass);
+        let to_see = SAMPLE.saturating_sub(tell);
         let most = if to_see > 0 { most.min(to_see) } else { most };
         if most == 0 || to_see == 0 && self.share.is_none_or(|share| share <= 0.0) {
             return Vec::new();
         }
+        let may = |number: &u64| {
+            let asked = self.asked.get(number);
+            asked.is_none_or(|asked| asked.done && (to_see == 0 || asked.told.is_none()))
+        };
         let all = chunks.of_one(pid).filter(|(number, chunk)| {
             let known = chunk.huge && chunk.present.get(0) && chunk.levels[0] > 0;
-            known && terms.may_gain(chunk) && self.asked.get(number).is_none_or(|asked| asked.done)
+            known && terms.may_gain(chunk) && may(number)
         });
         let order = |(number, chunk): (u64, &'a Chunk)| {
             let level = if to_see > 0 { 0 } else { chunk.levels[0] };
             let lot = Random::new(number).bits();
-            (Level::MAX - level, lot, number, chunk)
+            ((Level::MAX - level, lot), number, chunk)
         };
         let mut all: Vec<_> = all.map(order).collect();
-        all.sort_unstable_by_key(|(level, lot, ..)| (*level, *lot));
-        let chosen = all.into_iter().take(most);
+        if to_see > 0 && tell + all.len() < SAMPLE * ONE_IN {
+            return Vec::new();
+        }
+        if all.len() > most {
+            all.select_nth_unstable_by_key(most, |(order, ..)| *order);
+            all.truncate(most);
+        }
+        let chosen = all.into_iter();
         chosen
-            .map(|(_, _, number, chunk)| (number, terms.visits(chunk, 0)))
+            .map(|(_, number, chunk)| (number, terms.visits(chunk, 0)))
             .collect()
     }
 
@@ -218,6 +233,7 @@ impl Skew {
             told: before.and_then(|before| before.told),
         };
         self.asked.insert(number, asked);
+        self.since.get_or_insert(pass);
     }
 
     /// Which have been split, and which of them are gone. Gives how many are split that were not before.
@@ -233,18 +249,21 @@ impl Skew {
         split
     }
 
-    /// What those tell that are in parts, of many a part of them.
-    fn judge(&mut self, chunks: &Chunks, pid: Pid, terms: &Terms<'_>) {
+    /// What they tell, or told last: of many a part of them.
+    fn judge(&mut self, chunks: &Chunks, pid: Pid, terms: &Terms<'_>) -> Vec<Judged> {
         let parts = u32::try_from(self.asked.len() / JUDGED).unwrap_or(1 << 24);
         let drawn = |number: u64| is_sampled(Addr(number * CHUNK_BYTES), parts.max(1));
         let asked = self.asked.iter_mut();
-        for (number, asked) in asked.filter(|(number, _)| drawn(**number)) {
+        let asked = asked.filter(|(number, _)| drawn(**number));
+        let told = asked.filter_map(|(number, asked)| {
             let chunk = chunks.get((pid, *number));
             let seen = |chunk: &&Chunk| chunk.heard.wrapping_sub(chunk.since) >= SEEN;
             if let Some(chunk) = chunk.filter(|chunk| !chunk.huge).filter(seen) {
                 asked.told = Some(terms.judge(chunk, asked.visits));
             }
-        }
+            asked.told
+        });
+        told.collect()
     }
 
     /// How many of them have told, or will soon.
@@ -260,13 +279,13 @@ impl Skew {
     /// What they have told is of another phase.
     pub(super) fn forget(&mut self) {
         self.asked.values_mut().for_each(|asked| asked.told = None);
-        self.share = None;
+        (self.share, self.since) = (None, None);
     }
 
     /// Whether pages were split to see, and passes have not told yet.
     pub(super) fn tries(&self, pass: u32) -> bool {
-        let soon = |asked: &Asked| pass.wrapping_sub(asked.pass) <= TOLD + SEEN;
-        self.share.is_none() && self.asked.values().any(soon)
+        let soon = |since| pass.wrapping_sub(since) <= TOLD + SEEN;
+        self.share.is_none() && self.since.is_some_and(soon)
     }
 
     /// Chunks that were split and still are.

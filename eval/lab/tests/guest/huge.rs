@@ -11,10 +11,10 @@ use crate::until_more;
 #[test]
 #[ignore = "boots the emulated machine"]
 fn hot_parts_of_huge_pages_are_fast_in_the_end() {
-    let split = until_more("$sup", "splits", 80);
+    let split = until_more("$sup", "splits", 24);
     let out = slowed(&format!(
         "terrace run --stats=/tmp/s -- terrace-bench sparse think=50us --huge --place fast --seconds 5m > /tmp/out & sup=$!
-         {READY}; {split}; sleep 20
+         {READY}; {split}; sleep 40
          terrace why $(pgrep -x terrace-bench | tail -1)
          {END}; wait $sup || exit 1; cat /tmp/s; echo; grep share_by_node /tmp/out | tail -1"
     ))

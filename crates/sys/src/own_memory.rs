@@ -15,6 +15,8 @@ const HUGE: usize = 2 << 20;
 const LINE: usize = 64;
 /// Full period over a power of two: the first is 1 more than a multiple of 4, the second odd.
 const STEP: (usize, usize) = (6_425, 8_191);
+/// Of so many the median counts.
+const ROUNDS: usize = 5;
 /// Of the free memory, what may be measured on.
 const SHARE: u64 = 64;
 
@@ -37,6 +39,16 @@ pub fn pages_to_spare(most: u64) -> usize {
     let pages = (free / SHARE).clamp(1, most.max(1));
     // A power of two, of which none is larger than that.
     1_usize << pages.ilog2()
+}
+
+/// The median of what so many rounds take more, ns; 0 where that is less.
+pub(crate) fn median(mut round: impl FnMut() -> Result<f64, Errno>) -> Result<f64, Errno> {
+    let mut more = [0.0; ROUNDS];
+    for more in &mut more {
+        *more = round()?;
+    }
+    more.sort_by(f64::total_cmp);
+    Ok(more[ROUNDS / 2].max(0.0))
 }
 
 impl OwnMemory {

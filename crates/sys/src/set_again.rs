@@ -10,9 +10,7 @@
 use rustix::io::Errno;
 
 use crate::own_memory::OwnMemory;
-
-/// Of so many the median counts.
-const ROUNDS: usize = 5;
+use crate::own_memory::median;
 
 /// ns that the first access to a page of 4 KiB takes more after its bit was cleared, on that many pages (rounded up
 /// to a power of two), which are given back.
@@ -22,8 +20,7 @@ const ROUNDS: usize = 5;
 /// `ENOMEM`, or what madvise(2) says of `MADV_COLD` (Linux 5.4).
 pub fn measure(pages: usize) -> Result<f64, Errno> {
     let memory = OwnMemory::new(pages, false)?;
-    let mut more = Vec::with_capacity(ROUNDS);
-    for _ in 0..ROUNDS {
+    median(|| {
         memory.touch::<false>();
         let warm = memory.touch::<false>();
         // By another thread, as it is by the tracker: what that one loads is not in this one's own caches.
@@ -31,10 +28,8 @@ pub fn measure(pages: usize) -> Result<f64, Errno> {
             let cleared = scope.spawn(|| memory.clear()).join();
             cleared.unwrap_or(Err(Errno::NOTSUP))
         })?;
-        more.push(memory.touch::<false>() - warm);
-    }
-    more.sort_by(f64::total_cmp);
-    Ok(more[ROUNDS / 2].max(0.0))
+        Ok(memory.touch::<false>() - warm)
+    })
 }
 
 #[cfg(test)]

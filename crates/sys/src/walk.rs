@@ -9,9 +9,7 @@
 use rustix::io::Errno;
 
 use crate::own_memory::OwnMemory;
-
-/// Of so many the median counts.
-const ROUNDS: usize = 5;
+use crate::own_memory::median;
 
 /// ns that an access to one of that many base pages takes more; 0 where there are no huge pages to be had. The memory, twice as much, is given back.
 ///
@@ -20,13 +18,10 @@ const ROUNDS: usize = 5;
 /// `ENOMEM`; `EINVAL` of a kernel without transparent huge pages.
 pub fn measure(pages: usize) -> Result<f64, Errno> {
     let [base, huge] = [OwnMemory::new(pages, false)?, OwnMemory::new(pages, true)?];
-    let mut more = Vec::with_capacity(ROUNDS);
-    for _ in 0..ROUNDS {
+    median(|| {
         let [base, huge] = [&base, &huge].map(OwnMemory::touch::<true>);
-        more.push(base - huge);
-    }
-    more.sort_by(f64::total_cmp);
-    Ok(more[ROUNDS / 2].max(0.0))
+        Ok(base - huge)
+    })
 }
 
 #[cfg(test)]

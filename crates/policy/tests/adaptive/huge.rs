@@ -15,19 +15,18 @@ const PAGES: usize = CHUNKS * PARTS;
 
 /// All its memory is in huge pages, the first quarter of them in fast memory.
 fn machine(split: bool) -> Machine {
-    machine_of(PAGES, split)
+    machine_of(PAGES, PAGES / 4, split)
 }
 
-fn machine_of(pages: usize, split: bool) -> Machine {
+/// So many pages, the first of them in fast memory as far as that goes.
+fn machine_of(pages: usize, fast: usize, split: bool) -> Machine {
     let params = Params {
         reserve: Some(0),
         split,
         ..Params::default()
     };
-    let fast = pages as u64 / 4;
-    let at = (0..pages)
-        .map(|page| u16::from(page as u64 >= fast))
-        .collect();
+    let at = (0..pages).map(|page| u16::from(page >= fast)).collect();
+    let fast = fast as u64;
     let mut machine = Machine::on(Adaptive::new(params, tiers(fast)), at, vec![fast, 1 << 22]);
     machine.huge.fill(true);
     machine
@@ -90,7 +89,7 @@ fn others_are_split_to_see_at_most() {
         machine.splits
     };
     assert_eq!(passes(&mut machine(true), &alike), 8);
-    let few = &mut machine_of(PAGES - PARTS, true);
+    let few = &mut machine_of(PAGES - PARTS, PAGES / 4, true);
     assert_eq!(
         passes(few, &skewed(16, 500.0)),
         0,
@@ -99,22 +98,10 @@ fn others_are_split_to_see_at_most() {
     let mut dear = machine(true);
     dear.walk = Some(Nanos(160));
     assert_eq!(passes(&mut dear, &skewed(16, 500.0)), 8);
-    assert_eq!(passes(&mut with_room(), &skewed(16, 500.0)), 0);
+    let mut room = machine_of(PAGES, 2 * PAGES, true);
+    assert_eq!(passes(&mut room, &skewed(16, 500.0)), 0);
     let mut cannot = machine(true);
     cannot.walk = None;
     assert_eq!(passes(&mut cannot, &skewed(16, 500.0)), 0);
     assert_eq!(cannot.asked, 8, "what is refused is not asked for again");
-}
-
-/// Where all of it fits.
-fn with_room() -> Machine {
-    let params = Params {
-        reserve: Some(0),
-        ..Params::default()
-    };
-    let room = PAGES as u64 * 2;
-    let at = vec![0; PAGES];
-    let mut machine = Machine::on(Adaptive::new(params, tiers(room)), at, vec![room, 1 << 22]);
-    machine.huge.fill(true);
-    machine
 }

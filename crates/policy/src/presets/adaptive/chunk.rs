@@ -8,11 +8,14 @@ use terrace_core::PageBits;
 use terrace_core::PageSize;
 
 use super::classes::Level;
-use super::classes::PER_OCTAVE;
-use super::classes::moved;
+use super::classes::level_of;
+use super::classes::rate_of;
 use super::lag::Then;
 use super::places::Place;
 use super::places::Spread;
+
+/// Base pages of a huge page.
+pub(super) const PARTS: f64 = 512.0;
 
 /// 2 MiB of a process.
 #[derive(Debug)]
@@ -60,7 +63,7 @@ impl Chunk {
             // A visit to the whole is one to any of its parts.
             match self.levels[0] {
                 0 => 0,
-                whole => moved(whole, -PER_OCTAVE * 9.0),
+                whole => level_of(rate_of(whole) / PARTS),
             }
         };
         self.levels.fill(level);

@@ -115,7 +115,7 @@ impl Adaptive {
     }
 
     fn split_belief(&self, about: About, process: &Process) -> Option<SplitBelief> {
-        let pages = process.skew.in_parts(&self.chunks, about.pid).count() as u64;
+        let pages = process.skew.in_parts(&self.chunks, about.pid);
         (pages > 0).then_some(SplitBelief {
             pages,
             adds: process.skew.share,

@@ -120,9 +120,14 @@ pub(super) fn asked(mut last: impl FnMut(f64) -> f64) -> f64 {
     f64::midpoint(ends[0], ends[1])
 }
 
-/// What a second of a base page's fast memory is worth: what the best page saves that does not fit. `capacity` is in
-/// base pages.
-pub(super) fn price(groups: &[Group], capacity: u64) -> f64 {
+/// What a second of a base page's fast memory is worth between a slow side and a fast one, where so many more base pages fit.
+pub(super) fn price_between(sides: &[Vec<Group>; 2], room: u64) -> f64 {
+    let there: u64 = sides[1].iter().map(|group| group.pages).sum();
+    price(&sides.concat(), there + room)
+}
+
+/// The same of all pages: what the best page saves that does not fit. `capacity` is in base pages.
+fn price(groups: &[Group], capacity: u64) -> f64 {
     let mut order = order(groups, |group| group.saves);
     order.reverse();
     after(groups, order, capacity).map_or(0.0, |group| group.saves)

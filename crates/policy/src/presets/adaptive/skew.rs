@@ -27,12 +27,14 @@ use terrace_core::Pid;
 use terrace_core::is_sampled;
 
 use super::chunk::Chunk;
+use super::chunk::PARTS;
 use super::chunks::Chunks;
 use super::classes::CLASSES;
 use super::classes::Level;
 use super::classes::class_of;
 use super::places::Place;
 use super::select::Group;
+use crate::kit::pages::Key;
 use crate::kit::random::Random;
 
 /// Pages that are split to see, and as few as are believed: 4,096 parts.
@@ -43,8 +45,6 @@ const ONE_IN: usize = 8;
 const JUDGED: usize = 64;
 /// Standard errors that are taken off: with one of them twice as many are split as are needed to see, of pages whose parts are alike.
 const SURE: f64 = 2.0;
-/// Base pages of a huge one.
-const PARTS: f64 = 512.0;
 /// Passes within which a page that was to be split is told of in parts.
 const TOLD: u32 = 2;
 /// Passes after which parts are judged: one gives each a class, and in the next it is seen what such do (r).
@@ -177,6 +177,11 @@ fn whole(judged: &[Judged]) -> f64 {
     }
 }
 
+/// A chunk, if it is there and no huge page.
+fn in_parts(chunks: &Chunks, key: Key) -> Option<&Chunk> {
+    chunks.get(key).filter(|chunk| !chunk.huge)
+}
+
 impl Skew {
     /// Chunks of the process in its present pass that are to be split, at most so many, and what they are taken for.
     pub(super) fn choose<'a>(
@@ -225,14 +230,14 @@ impl Skew {
 
     /// One is to be split that is taken for so many visits a second.
     pub(super) fn ask(&mut self, number: u64, pass: u32, visits: f64) {
-        let before = self.asked.get(&number);
-        let asked = Asked {
+        let new = Asked {
             pass,
-            done: before.is_some_and(|before| before.done),
+            done: false,
             visits,
-            told: before.and_then(|before| before.told),
+            told: None,
         };
-        self.asked.insert(number, asked);
+        let asked = self.asked.entry(number).or_insert(new);
+        (asked.pass, asked.visits) = (pass, visits);
         self.since.get_or_insert(pass);
     }
 
@@ -256,9 +261,8 @@ impl Skew {
         let asked = self.asked.iter_mut();
         let asked = asked.filter(|(number, _)| drawn(**number));
         let told = asked.filter_map(|(number, asked)| {
-            let chunk = chunks.get((pid, *number));
             let seen = |chunk: &&Chunk| chunk.heard.wrapping_sub(chunk.since) >= SEEN;
-            if let Some(chunk) = chunk.filter(|chunk| !chunk.huge).filter(seen) {
+            if let Some(chunk) = in_parts(chunks, (pid, *number)).filter(seen) {
                 asked.told = Some(terms.judge(chunk, asked.visits));
             }
             asked.told
@@ -269,8 +273,7 @@ impl Skew {
     /// How many of them have told, or will soon.
     fn tell(&self, chunks: &Chunks, pid: Pid, pass: u32) -> usize {
         let tell = self.asked.iter().filter(|(number, asked)| {
-            let chunk = chunks.get((pid, **number));
-            let in_parts = chunk.is_some_and(|chunk| !chunk.huge);
+            let in_parts = in_parts(chunks, (pid, **number)).is_some();
             in_parts || asked.told.is_some() || pass.wrapping_sub(asked.pass) <= TOLD
         });
         tell.count()
@@ -288,17 +291,12 @@ impl Skew {
         self.share.is_none() && self.since.is_some_and(soon)
     }
 
-    /// Chunks that were split and still are.
-    pub(super) fn in_parts<'a>(
-        &'a self,
-        chunks: &'a Chunks,
-        pid: Pid,
-    ) -> impl Iterator<Item = &'a Chunk> {
-        let there = self
-            .asked
-            .keys()
-            .filter_map(move |number| chunks.get((pid, *number)));
-        there.filter(|chunk| !chunk.huge)
+    /// How many were split and still are.
+    pub(super) fn in_parts(&self, chunks: &Chunks, pid: Pid) -> u64 {
+        let asked = self.asked.keys();
+        asked
+            .filter_map(|number| in_parts(chunks, (pid, *number)))
+            .count() as u64
     }
 
     /// Bytes that this takes, about.

@@ -59,8 +59,10 @@ impl Adaptive {
         for (pid, process) in &mut self.processes {
             self.counters.splits += process.skew.look(&self.chunks, *pid);
         }
-        let can = self.params.split && !self.splitting.unserved && self.parts() == 1;
-        let Some(market) = self.market(counts).filter(|_| can) else {
+        if !self.params.split || self.splitting.unserved || self.parts() > 1 {
+            return;
+        }
+        let Some(market) = self.market(counts) else {
             return;
         };
         #[expect(
@@ -96,14 +98,12 @@ impl Adaptive {
 
     /// Nothing where there are no huge pages, or room for all.
     fn market(&self, counts: &BTreeMap<Pid, Census>) -> Option<Market> {
-        let pair = self.pairs().first().copied()?;
         if counts.values().all(|census| census.1[1] == 0) {
             return None;
         }
+        let pair = self.pairs().first().copied()?;
         let sides = self.all_groups(counts, pair);
-        let there: u64 = sides[1].iter().map(|group| group.pages).sum();
-        let room = base_pages(self.spare(pair.to));
-        let price = later::price(&sides.concat(), there + room);
+        let price = later::price_between(&sides, base_pages(self.spare(pair.to)));
         (price > 0.0).then_some(Market { pair, sides, price })
     }
 }

@@ -106,9 +106,8 @@ impl Adaptive {
         let ends = [pair.from, pair.to];
         let rates = ends.map(|side| self.all_rates(worth, side));
         let mut sides = [0, 1].map(|end| self.groups(worth, left[end], &rates[end], pair));
-        let there: u64 = left[1].iter().sum();
         if self.params.later {
-            let price = later::price(&sides.concat(), there + room);
+            let price = later::price_between(&sides, room);
             let mut at = |ask: f64| {
                 for (groups, rates) in sides.iter_mut().zip(&rates) {
                     let all = groups.chunks_mut(GROUPS).zip(&worth.0).zip(rates);

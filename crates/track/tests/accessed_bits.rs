@@ -33,33 +33,66 @@ use terrace_track::accessed_bits::Told;
 
 const CHUNK: u64 = 2 << 20;
 
-/// Aligned memory of this process that the test never gives back, all of it touched.
-fn memory(chunks: u64, advice: Advice) -> u64 {
-    let len = usize::try_from((chunks + 1) * CHUNK).expect("fits");
-    let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at an address of the kernel's choice.
-    let start = unsafe {
-        let start =
-            rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::PRIVATE)
+/// One test at a time: they time each other's threads, and each has the memory that it asked for. What one left would be
+/// read beside the next one's.
+struct Alone {
+    _lock: MutexGuard<'static, ()>,
+    /// Start and length of each mapping.
+    mapped: Vec<(u64, u64)>,
+}
+
+fn alone() -> Alone {
+    static ALONE: Mutex<()> = Mutex::new(());
+    Alone {
+        _lock: ALONE.lock().unwrap_or_else(PoisonError::into_inner),
+        mapped: Vec::new(),
+    }
+}
+
+impl Alone {
+    /// Aligned memory of this process, all of it touched.
+    fn memory(&mut self, chunks: u64, advice: Advice) -> u64 {
+        let len = (chunks + 1) * CHUNK;
+        let size = usize::try_from(len).expect("fits");
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let at = std::ptr::null_mut();
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let mapped = unsafe {
+            let mapped = rustix::mm::mmap_anonymous(at, size, protection, MapFlags::PRIVATE)
                 .expect("memory");
-        let _ = rustix::mm::madvise(start, len, advice);
+            let _ = rustix::mm::madvise(mapped, size, advice);
+            mapped.expose_provenance() as u64
+        };
+        self.mapped.push((mapped, len));
+        let start = mapped.next_multiple_of(CHUNK);
+        (0..chunks * 512).for_each(|page| touch(start + page * 4096));
         start
-    };
-    let start = (start.expose_provenance() as u64).next_multiple_of(CHUNK);
-    (0..chunks * 512).for_each(|page| touch(start + page * 4096));
-    start
+    }
+
+    /// Gives back what begins there of the newest mapping.
+    fn unmap_from(&mut self, addr: u64) {
+        let (start, len) = self.mapped.pop().expect("it has memory");
+        self.mapped.push((start, addr - start));
+        unmap(addr, start + len - addr);
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        self.mapped.drain(..).for_each(|(start, len)| unmap(start, len));
+    }
+}
+
+fn unmap(start: u64, len: u64) {
+    let at = std::ptr::with_exposed_provenance_mut(usize::try_from(start).expect("64 bit"));
+    // SAFETY: memory of a test, which nobody refers to.
+    unsafe { rustix::mm::munmap(at, usize::try_from(len).expect("fits")) }.expect("ours");
 }
 
 fn touch(addr: u64) {
     let at = std::ptr::with_exposed_provenance_mut::<u8>(usize::try_from(addr).expect("64 bit"));
     // SAFETY: memory of this test.
     unsafe { at.write_volatile(1) }
-}
-
-/// One test at a time: they time each other's threads.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn open() -> AccessedBits {
@@ -174,8 +207,8 @@ fn check_pass(pass: &[Reading], start: u64) {
 
 #[test]
 fn a_page_is_seen_in_the_share_of_its_period_that_has_passed() {
-    let _alone = alone();
-    let start = memory(GROUPS + 1, Advice::LinuxNoHugepage);
+    let mut alone = alone();
+    let start = alone.memory(GROUPS + 1, Advice::LinuxNoHugepage);
     let (stop, worst) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut tracker = open();
     std::thread::scope(|scope| {
@@ -197,8 +230,8 @@ fn a_page_is_seen_in_the_share_of_its_period_that_has_passed() {
 /// Where the TLB is not flushed after the clearing, these few pages stay in it and look idle.
 #[test]
 fn the_hottest_pages_are_seen_at_once() {
-    let _alone = alone();
-    let start = memory(1, Advice::LinuxNoHugepage);
+    let mut alone = alone();
+    let start = alone.memory(1, Advice::LinuxNoHugepage);
     let stop = AtomicBool::new(false);
     let mut tracker = open();
     std::thread::scope(|scope| {
@@ -240,11 +273,12 @@ fn the_hottest_pages_are_seen_at_once() {
 
 /// Memory that nobody touches, and what passes of which one in so many reads all of it tell of it.
 fn passes_over(
+    alone: &mut Alone,
     (chunks, advice): (u64, Advice),
     parts: u32,
     passes: u64,
 ) -> (u64, Vec<Vec<Reading>>) {
-    let start = memory(chunks, advice);
+    let start = alone.memory(chunks, advice);
     let mut tracker = open();
     tracker.ask(Nanos::from_millis(1), Nanos::from_millis(50), parts);
     (start, gather(&mut tracker, start, chunks, passes))
@@ -252,8 +286,8 @@ fn passes_over(
 
 #[test]
 fn huge_pages_are_one_page() {
-    let _alone = alone();
-    let (_, passes) = passes_over((4, Advice::LinuxHugepage), 1, 3);
+    let mut alone = alone();
+    let (_, passes) = passes_over(&mut alone, (4, Advice::LinuxHugepage), 1, 3);
     let huge = passes[2].iter().filter(|r| r.as_chunk().huge).count();
     if huge == 0 {
         println!("no huge page was free");
@@ -270,8 +304,8 @@ fn huge_pages_are_one_page() {
 /// One in four passes reads all chunks, the others a sample, and what is not read costs nothing.
 #[test]
 fn a_pass_may_read_a_sample() {
-    let _alone = alone();
-    let (start, passes) = passes_over((64, Advice::LinuxNoHugepage), 4, 9);
+    let mut alone = alone();
+    let (start, passes) = passes_over(&mut alone, (64, Advice::LinuxNoHugepage), 4, 9);
     let all: Vec<Addr> = (0..64).map(|chunk| Addr(start + chunk * CHUNK)).collect();
     let sample: Vec<Addr> = all
         .iter()
@@ -299,8 +333,8 @@ fn a_pass_may_read_a_sample() {
 
 #[test]
 fn memory_that_goes_is_told_no_more_and_a_pause_ends_all() {
-    let _alone = alone();
-    let start = memory(2, Advice::LinuxNoHugepage);
+    let mut alone = alone();
+    let start = alone.memory(2, Advice::LinuxNoHugepage);
     let mut tracker = open();
     tracker.ask(Nanos::from_millis(1), Nanos::from_millis(50), 1);
     let first = gather(&mut tracker, start, 2, 2);
@@ -309,15 +343,7 @@ fn memory_that_goes_is_told_no_more_and_a_pause_ends_all() {
             .iter()
             .any(|r| r.as_chunk().start == Addr(start + CHUNK))
     );
-    let second = usize::try_from(start + CHUNK).expect("64 bit");
-    // SAFETY: memory of this test that nobody refers to.
-    unsafe {
-        rustix::mm::munmap(
-            std::ptr::with_exposed_provenance_mut(second),
-            usize::try_from(CHUNK).expect("fits"),
-        )
-    }
-    .expect("ours");
+    alone.unmap_from(start + CHUNK);
     let after = gather(&mut tracker, start, 2, 3);
     assert!(after[2].iter().all(|r| r.as_chunk().start == Addr(start)));
     tracker.pause(true);
@@ -389,8 +415,8 @@ fn mapping_takes(times: usize) -> Vec<Duration> {
 /// quarter of a second the whole memory is cleared in one go, and it shows.
 #[test]
 fn nobody_waits_longer_for_a_mapping_than_a_clearing_may_take() {
-    let _alone = alone();
-    let _start = memory(512, Advice::LinuxNoHugepage);
+    let mut alone = alone();
+    let _start = alone.memory(512, Advice::LinuxNoHugepage);
     let mut worst = BTreeMap::new();
     for stall in [0, 2, 250] {
         let tracker = (stall > 0).then(|| {
@@ -460,8 +486,8 @@ fn dirty_and_clean(addr: u64) -> (u64, u64) {
 /// bits leaves that as it is, passes and passes after the last write.
 #[test]
 fn anonymous_memory_is_dirty_for_ever() {
-    let _alone = alone();
-    let start = memory(8, Advice::LinuxNoHugepage);
+    let mut alone = alone();
+    let start = alone.memory(8, Advice::LinuxNoHugepage);
     let mut tracker = open();
     tracker.ask(Nanos::from_millis(10), Nanos::from_millis(50), 1);
     gather(&mut tracker, start, 8, 10);
@@ -497,8 +523,8 @@ fn reader_time() -> Nanos {
 /// their length is doubled.
 #[test]
 fn reading_takes_what_its_budget_is() {
-    let _alone = alone();
-    let start = memory(96, Advice::LinuxNoHugepage);
+    let mut alone = alone();
+    let start = alone.memory(96, Advice::LinuxNoHugepage);
     for budget_permille in [5, 10, 50] {
         let config = AccessedBitsConfig {
             budget_permille,
@@ -578,9 +604,9 @@ fn look(tracker: &mut AccessedBits, pages: &[u64]) -> BTreeMap<u64, (PageSize, b
 
 #[test]
 fn named_pages_are_looked_at_and_no_others() {
-    let _alone = alone();
+    let mut alone = alone();
     let chunks = 24;
-    let start = memory(chunks, Advice::LinuxNoHugepage);
+    let start = alone.memory(chunks, Advice::LinuxNoHugepage);
     let mut tracker = open();
     // Three in each 2 MiB, and far behind them one that is in no mapping.
     let named = |chunk: u64| [3, 5, 400].map(|page| start + chunk * CHUNK + page * 4096);
@@ -610,8 +636,8 @@ fn named_pages_are_looked_at_and_no_others() {
 
 #[test]
 fn a_huge_page_is_looked_at_whole() {
-    let _alone = alone();
-    let start = memory(8, Advice::LinuxHugepage);
+    let mut alone = alone();
+    let start = alone.memory(8, Advice::LinuxHugepage);
     let mut tracker = open();
     let pages: Vec<u64> = (0..8)
         .map(|chunk| start + chunk * CHUNK + 77 * 4096)

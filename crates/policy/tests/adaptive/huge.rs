@@ -60,10 +60,12 @@ fn the_hot_parts_of_all_huge_pages_are_fast_in_the_end() {
     // With 100,000 visits a second all are seen at every first reading, and some parts are.
     for (parts, visits) in [(1, 500.0), (16, 500.0), (1, 1e5), (16, 1e5)] {
         let [mut with, mut without] = [true, false].map(machine);
-        for _ in 0..40 {
+        for _ in 0..15 {
             with.pass(skewed(parts, visits));
             without.pass(skewed(parts, visits));
         }
+        let believed = with.explain(None).expect("it is known");
+        assert_eq!(believed.surprised_s, None, "what we split is no new phase");
         let fast = hot_and_fast(&with, parts);
         assert!(
             fast >= CHUNKS * parts * 97 / 100,

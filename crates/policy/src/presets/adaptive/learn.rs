@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A reading taken in: who was seen has a new level at once, who was not when the pass ends.
 
+use std::cmp::Ordering;
+
 use terrace_core::ChunkReading;
 use terrace_core::Nanos;
 use terrace_core::PageBits;
@@ -11,6 +13,7 @@ use super::estimate::Seen;
 use super::places::PLACES;
 use super::process::Process;
 use super::steps::Step;
+use super::transitions::Known;
 use crate::kit::pages::Key;
 
 impl Adaptive {
@@ -42,7 +45,11 @@ impl Adaptive {
             *at = chunk.spread.of(place, &present);
         }
         let age = process.pass.wrapping_sub(chunk.since);
-        let settled = age >= SETTLING;
+        let known = match age.cmp(&SETTLING) {
+            Ordering::Less => Known::Hardly,
+            Ordering::Equal => Known::New,
+            Ordering::Greater => Known::Well,
+        };
         let fresh = reading.fresh.and(&present);
         let base_pages = chunk.size().base_pages();
         let missed = if reading.last {
@@ -70,8 +77,7 @@ impl Adaptive {
                     if from == 0 {
                         process.transitions.count_first(pages, to, one);
                     }
-                    let settled = settled.then_some(to);
-                    process.transitions.count(pages, from, settled, one);
+                    process.transitions.count(pages, [from, to], known, one);
                     let there = (reading.huge, place);
                     census.step(there, u64::from(pages) * base_pages, [from, to]);
                 });

@@ -13,7 +13,8 @@
 //! next to it did. Before anything was, pages stay in their class, whose rate is what first waits say ([`super::first`]).
 //!
 //! **Surprise**: bits a page by which M predicted this pass worse than it thought it would:
-//! `-sum n[k][k'] log2 M[k][k'] / n  -  entropy of M's rows`: a new phase. That a page was not seen is one outcome, whichever
+//! `-sum n[k][k'] log2 M[k][k'] / n  -  entropy of M's rows`: a new phase. It is of pages that were counted before: M says nothing of what is new, or
+//! has become base pages. That a page was not seen is one outcome, whichever
 //! class its estimate comes to: those of pages that are never touched fall in step, by less and less. Within a pass the same of
 //! the pages seen so far: the sooner a page is seen, the higher its class is then, so what M expected of them are the ends of its rows.
 
@@ -36,11 +37,24 @@ const RISES: usize = 2 * CLASSES - 1;
 /// Rows of a matrix by class.
 pub(super) type Matrix = Vec<[f64; CLASSES]>;
 
+/// What is known of a page that was observed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Known {
+    /// Its estimate is still settling: what looks like a change of the page is one of the estimate.
+    Hardly,
+    /// It settled in the pass before.
+    New,
+    /// It was counted before.
+    Well,
+}
+
 /// The counters of one process.
 #[derive(Debug, Clone)]
 pub(super) struct Transitions {
-    /// This pass.
+    /// This pass, of pages that were counted before.
     now: Vec<[u32; CLASSES]>,
+    /// And of new ones.
+    new: Vec<[u32; CLASSES]>,
     /// Of how many chunks this pass reads one. What a sample shows counts for nothing: its pages are too few, and those of a chunk too
     /// alike, to say what all do. It says whether they still do what is known.
     parts: u32,
@@ -64,6 +78,7 @@ impl Transitions {
     pub(super) fn new() -> Self {
         Self {
             now: vec![[0; CLASSES]; CLASSES],
+            new: vec![[0; CLASSES]; CLASSES],
             parts: 1,
             pages: [[0.0; CLASSES]; 2],
             sample: 0,
@@ -91,17 +106,18 @@ impl Transitions {
         self.parts > 1
     }
 
-    /// So many pages of level `from` were observed so and have come to `to`, unless their estimate was
-    /// still settling: what looks like a change of the page is one of the estimate then.
+    /// So many pages of which so much is known were observed so, and have come from a level to another.
     #[inline]
-    pub(super) fn count(&mut self, pages: u32, from: Level, to: Option<Level>, one: Seen) {
+    pub(super) fn count(&mut self, pages: u32, [from, to]: [Level; 2], known: Known, one: Seen) {
         self.observed = true;
         if from == 0 {
             return;
         }
-        let from = class_of(from);
-        if let Some(to) = to {
-            self.now[from][class_of(to)] += pages;
+        let (from, to) = (class_of(from), class_of(to));
+        match known {
+            Known::Hardly => {}
+            Known::New => self.new[from][to] += pages,
+            Known::Well => self.now[from][to] += pages,
         }
         if self.is_sample() {
             return;
@@ -143,10 +159,11 @@ impl Transitions {
         self.pages[which] = [0.0; CLASSES];
         for class in 0..CLASSES {
             for to in 0..CLASSES {
-                let new = f64::from(std::mem::take(&mut self.now[class][to]));
-                self.pages[which][to] += new;
-                self.trained |= new > 0.0;
-                self.counts[class][to] = self.counts[class][to] * keep + new * part;
+                let new = std::mem::take(&mut self.new[class][to]);
+                let all = f64::from(std::mem::take(&mut self.now[class][to]) + new);
+                self.pages[which][to] += all;
+                self.trained |= all > 0.0;
+                self.counts[class][to] = self.counts[class][to] * keep + all * part;
             }
             self.seen[class] *= keep;
             self.exposure[class] *= keep;

@@ -13,7 +13,7 @@ const PASS: Seen = at(true, 0.5);
 /// After a first pass in which nothing was counted.
 fn begun() -> Transitions {
     let mut one = Transitions::new();
-    one.count(1, 0, None, PASS);
+    one.count(1, [0; 2], Known::Hardly, PASS);
     one.end_pass(&one.matrix(), (0.9, 1.0), 0.5, |_| 0);
     one
 }
@@ -34,14 +34,14 @@ fn before_anything_was_counted_pages_stay_and_rates_are_believed_by_half() {
 fn first_waits_say_rates_until_the_second_pass_is_over() {
     let mut one = Transitions::new();
     for (pages, level, seen) in [(500, 80, false), (500, 160, true)] {
-        one.count(pages, 0, Some(level), at(seen, 1.0));
+        one.count(pages, [0, level], Known::Well, at(seen, 1.0));
         one.count_first(pages, level, at(seen, if seen { 0.01 } else { 1.0 }));
     }
     let first = one.rates();
     for _ in 0..2 {
         assert!(!one.is_counted() && one.first().is_some());
         assert_eq!(one.rates(), first);
-        one.count(1, 80, None, PASS);
+        one.count(1, [80; 2], Known::Hardly, PASS);
         one.end_pass(&one.matrix(), (0.9, 1.0), 0.5, |_| 0);
     }
     assert!(one.is_counted() && one.first().is_none());
@@ -52,12 +52,33 @@ fn first_waits_say_rates_until_the_second_pass_is_over() {
 fn an_estimate_that_settles_is_no_change_of_its_page() {
     let mut one = begun();
     for _ in 0..30 {
-        one.count(1, 100, None, PASS);
+        one.count(1, [100; 2], Known::Hardly, PASS);
     }
     assert!(!one.end_pass(&one.matrix(), (0.9, 1.0), 0.5, |_| 0));
     assert!((one.matrix()[50][50] - 1.0).abs() < 1e-9);
     assert!(one.rates()[50] > class_rate(50) / 2.0, "but it was seen");
     assert!(!one.trained);
+}
+
+/// What M was counted by says nothing of them; when they were counted once it does.
+#[test]
+fn pages_that_are_new_are_no_surprise() {
+    let surprises = |fallen: [Known; 2]| {
+        let mut one = Transitions::new();
+        let mut pass = |fallen: Option<Known>| {
+            for _ in 0..500 {
+                one.count(1, [200, 200], Known::Well, PASS);
+                if let Some(known) = fallen {
+                    one.count(1, [60, 20], known, at(false, 1.0));
+                }
+            }
+            one.end_pass(&one.matrix(), (0.9, 1.0), 0.5, |_| 0)
+        };
+        (0..3).for_each(|_| assert!(!pass(None)));
+        fallen.map(|known| pass(Some(known)))
+    };
+    assert_eq!(surprises([Known::New, Known::Well]), [false; 2]);
+    assert_eq!(surprises([Known::Well; 2]), [true, false]);
 }
 
 /// Each pass they come to a class that nobody was in before.
@@ -68,8 +89,8 @@ fn pages_that_are_never_touched_are_no_surprise_while_their_estimate_falls() {
         let passes = (0..6_u8).map(|pass| {
             let level = 120 - 8 * pass - pass % 2 * 3;
             for _ in 0..500 {
-                one.count(1, level, Some(level - 8 - pass % 2 * 3), at(false, 1.0));
-                one.count(1, 200, Some(200), PASS);
+                one.count(1, [level, level - 8 - pass % 2 * 3], Known::Well, at(false, 1.0));
+                one.count(1, [200, 200], Known::Well, PASS);
             }
             one.end_pass(&one.matrix(), (0.9, 1.0), 0.5, unseen)
         });
@@ -85,13 +106,13 @@ fn what_was_seen_so_far_can_be_a_surprise() {
     let mut one = Transitions::new();
     let usual = |one: &mut Transitions| {
         for _ in 0..500 {
-            one.count(1, 200, Some(200), PASS);
+            one.count(1, [200, 200], Known::Well, PASS);
         }
     };
     for _ in 0..3 {
         usual(&mut one);
         for _ in 0..500 {
-            one.count(1, 20, Some(20), at(false, 1.0));
+            one.count(1, [20, 20], Known::Well, at(false, 1.0));
         }
         one.end_pass(&one.matrix(), (0.9, 1.0), 0.5, |class| class);
     }
@@ -100,7 +121,7 @@ fn what_was_seen_so_far_can_be_a_surprise() {
     usual(&mut one);
     assert!(!one.surprised_so_far(&one.matrix(), least, 0.5));
     for _ in 0..200 {
-        one.count(1, 20, Some(200), PASS);
+        one.count(1, [20, 200], Known::Well, PASS);
     }
     assert!(one.surprised_so_far(&one.matrix(), least, 0.5));
 }
@@ -148,7 +169,7 @@ proptest! {
     ) {
         let mut one = begun();
         for (from, to, seen, exposure) in counted {
-            one.count(1, from, Some(to), at(seen, exposure));
+            one.count(1, [from, to], Known::Well, at(seen, exposure));
         }
         one.end_pass(&one.matrix(), (0.9, 1.0), f64::INFINITY, |_| 0);
         let (m, r) = slow(&one);
@@ -165,14 +186,14 @@ fn a_pass_like_the_others_is_no_surprise_and_a_new_phase_is() {
     let mut one = Transitions::new();
     for _ in 0..10 {
         for _ in 0..500 {
-            one.count(1, 100, Some(100), PASS);
-            one.count(1, 20, Some(20), PASS);
+            one.count(1, [100, 100], Known::Well, PASS);
+            one.count(1, [20, 20], Known::Well, PASS);
         }
         assert!(!one.end_pass(&one.matrix(), (0.9, 1.0), 0.5, |_| 0));
     }
     for _ in 0..500 {
-        one.count(1, 100, Some(20), PASS);
-        one.count(1, 20, Some(100), PASS);
+        one.count(1, [100, 20], Known::Well, PASS);
+        one.count(1, [20, 100], Known::Well, PASS);
     }
     assert!(one.end_pass(&one.matrix(), (0.9, 1.0), 2.0, |_| 0));
     assert!(

@@ -83,7 +83,7 @@ pub trait Machine {
     ) -> Served {
         Err(Refusal::Unserved)
     }
-    /// Splits a huge page; tells [`Event::Walk`].
+    /// Splits a huge page; tells [`Event::Parts`].
     fn split(&mut self, _now: Nanos, _page: PageRef) -> Served {
         Err(Refusal::Unserved)
     }

@@ -131,11 +131,12 @@ pub enum Event {
         /// Processor time of all of them together.
         busy: Nanos,
     },
-    /// What a visit to a page takes more on this machine where its memory is in base pages than where it is in huge ones: it looks for
-    /// a translation of its own. Told where a huge page was split ([`Action::Split`]).
-    Walk {
-        /// Time of a visit.
-        more: Nanos,
+    /// What a huge page in parts takes on this machine. Told once one was split ([`Action::Split`]).
+    Parts {
+        /// A visit takes so much more where memory is in base pages: it looks for a translation of its own.
+        walk: Nanos,
+        /// Splitting one takes so long.
+        split: Nanos,
     },
     /// A pass over the accessed bits of a process is over: all its pages were told for the last time
     /// ([`terrace_core::ChunkReading::last`]); or all named pages of it that were to be looked at

@@ -146,8 +146,8 @@ impl LinuxMachine {
         self.ordering.begin();
         let deadline = engine.pump(now, self);
         self.flush();
-        if let Some(more) = self.splitting.tell() {
-            engine.observe(now, &Event::Walk { more });
+        if let Some(taken) = self.splitting.tell() {
+            engine.observe(now, &taken);
         }
         // What an agent did comes without a price.
         if engine.stats_mut().ordered > before && self.managed.movers.links.is_empty() {

@@ -32,6 +32,9 @@ use crate::nodes::FAST;
 use crate::nodes::PAGE;
 use crate::nodes::tiers;
 
+/// What splitting a huge page takes, on a virtual machine.
+const SPLIT: Nanos = Nanos(250_000);
+
 const PID: Pid = Pid(7);
 /// Who has the pages from [`Machine::second`] on.
 const OTHER: Pid = Pid(8);
@@ -260,7 +263,7 @@ impl Machine {
         assert!(self.huge[chunk] && page.size == PageSize::Huge2M);
         self.huge[chunk] = false;
         self.splits += 1;
-        let event = Event::Walk { more: walk };
+        let event = Event::Parts { walk, split: SPLIT };
         self.policy.observe(Nanos(self.now), &event);
     }
 

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Huge pages are split from outside ([`terrace_sys::advise::split`]); what visits to base pages take more here is measured before the
-//! first is.
+//! first is, and how long that takes with the first.
+
+use std::time::Instant;
 
 use rustix::io::Errno;
 use terrace_core::Nanos;
 use terrace_core::PageRef;
 use terrace_core::PageSize;
+use terrace_policy::Event;
 use terrace_policy::Refusal;
 use terrace_policy::Served;
 use terrace_sys::advise;
@@ -20,6 +23,8 @@ const MEASURED_PAGES: u64 = 1 << 13;
 #[derive(Debug, Default)]
 pub(super) struct Splitting {
     walk: Option<Nanos>,
+    /// What splitting took the first time.
+    took: Option<Nanos>,
     told: bool,
 }
 
@@ -33,18 +38,23 @@ impl Splitting {
         let Ok(process) = PidFd::open(page.pid) else {
             return Ok(());
         };
+        let begun = Instant::now();
         match advise::split(&process, page.addr) {
             Err(Errno::PERM | Errno::NOSYS) => Err(Refusal::Denied),
+            Ok(()) => {
+                self.took.get_or_insert_with(|| begun.elapsed().into());
+                Ok(())
+            }
             // Gone, or locked: nobody's who asked.
-            Ok(()) | Err(_) => Ok(()),
+            Err(_) => Ok(()),
         }
     }
 
-    /// What a visit takes more, once.
-    pub(super) fn tell(&mut self) -> Option<Nanos> {
-        let walk = self.walk.filter(|_| !self.told)?;
+    /// What both take, once.
+    pub(super) fn tell(&mut self) -> Option<Event> {
+        let (walk, split) = self.walk.zip(self.took).filter(|_| !self.told)?;
         self.told = true;
-        Some(walk)
+        Some(Event::Parts { walk, split })
     }
 }
 

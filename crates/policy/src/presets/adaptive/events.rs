@@ -67,7 +67,7 @@ impl Policy for Adaptive {
                     process.accesses.sampled(accesses);
                 }
             }
-            Event::Walk { more } => self.splitting.measured(more),
+            Event::Parts { walk, split } => self.splitting.measured(walk, split),
             Event::Refused {
                 what: Action::Split { .. },
                 ..

@@ -4,8 +4,8 @@
 //! ```text
 //! s_i, v_i   what part i of a page saves in fast memory, ns a second, and its visits a second: by its class (`lag`)
 //! p, c, H    what a base page of fast memory saves a second for who just does not fit (`later`); what a move takes; the horizon
-//! w          what a visit takes more where translations are of base pages, as measured
-//! g          sum max(0, s_i - p - 2 c / H)  -  max(0, sum s_i - 512 p)  -  w sum v_i
+//! w, x       what a visit takes more where translations are of base pages, and what splitting a page takes, as measured
+//! g          sum max(0, s_i - p - 2 c / H)  -  max(0, sum s_i - 512 p)  -  w sum v_i  -  x / H
 //! share      sum of g / sum of s over pages that were split, less two standard errors
 //! whole      sum of v / visits a second that they were taken for before, at least 1
 //! ```
@@ -109,6 +109,8 @@ pub(super) struct Terms<'a> {
     pub(super) price: f64,
     /// 2 c / H.
     pub(super) moves: f64,
+    /// x / H.
+    pub(super) split: f64,
     /// w over the accesses of a visit.
     pub(super) walk: f64,
 }
@@ -139,7 +141,7 @@ impl Terms<'_> {
         let whole = f64::max(0.0, saves - self.price * PARTS);
         Judged {
             saves,
-            gains: apart - whole - self.walk * load,
+            gains: apart - whole - self.walk * load - self.split,
             visits,
             taken_for,
         }

@@ -28,6 +28,7 @@ fn judge(chunk: &Chunk, price: f64, walk: f64) -> Judged {
         fast: &[0],
         price,
         moves: 0.0,
+        split: 0.5,
         walk,
     };
     terms.judge(chunk, 64.0)
@@ -36,7 +37,14 @@ fn judge(chunk: &Chunk, price: f64, walk: f64) -> Judged {
 #[test]
 fn parts_are_worth_what_they_save_beyond_the_price() {
     let saves = 8.0 * 100.0 + 504.0;
-    let of = |price, walk| judge(&chunk(8), price, walk);
+    // Splitting takes half a nanosecond.
+    let of = |price, walk| {
+        let judged = judge(&chunk(8), price, walk);
+        Judged {
+            gains: judged.gains + 0.5,
+            ..judged
+        }
+    };
     let room = of(0.0, 0.0);
     assert_eq!((room.visits, room.taken_for), (512.0, 64.0));
     assert!((room.saves - saves).abs() < 1e-9 && room.gains.abs() < 1e-9);

@@ -25,17 +25,18 @@ const A_SECOND: f64 = 8.0;
 #[derive(Debug, Default)]
 pub(super) struct Splitting {
     unserved: bool,
-    /// w, ns.
+    /// w and x, ns.
     pub(super) walk: f64,
+    split: f64,
     /// When pages were split last.
     at: Nanos,
 }
 
 impl Splitting {
-    /// What a visit takes more.
-    #[expect(clippy::cast_precision_loss, reason = "a short time")]
-    pub(super) const fn measured(&mut self, walk: Nanos) {
-        self.walk = walk.0 as f64;
+    /// What a visit takes more, and splitting a page.
+    #[expect(clippy::cast_precision_loss, reason = "short times")]
+    pub(super) const fn measured(&mut self, walk: Nanos, split: Nanos) {
+        (self.walk, self.split) = (walk.0 as f64, split.0 as f64);
     }
 
     /// The machine does not do that.
@@ -54,6 +55,7 @@ struct Market {
 impl Adaptive {
     /// Asks for pages to be split that are worth more so, and for some to see which are.
     pub(super) fn split(&mut self, now: Nanos, counts: &BTreeMap<Pid, Census>) {
+        let horizon = self.params.horizon.as_secs_f64();
         let seconds = now.since(self.splitting.at).as_secs_f64();
         self.splitting.at = now;
         for (pid, process) in &mut self.processes {
@@ -81,7 +83,8 @@ impl Adaptive {
                 rates: &process.rates,
                 fast: self.sides.places(market.pair.to),
                 price: market.price,
-                moves: 2.0 * self.costs.of(PageSize::Base4K) / self.params.horizon.as_secs_f64(),
+                moves: 2.0 * self.costs.of(PageSize::Base4K) / horizon,
+                split: self.splitting.split / horizon,
                 walk: self.splitting.walk / process.accesses.of_a_visit(),
             };
             let of = (&self.chunks, *pid, process.pass);

@@ -13,8 +13,8 @@
 //! next to it did. Before anything was, pages stay in their class, whose rate is what first waits say ([`super::first`]).
 //!
 //! **Surprise**: bits a page by which M predicted this pass worse than it thought it would:
-//! `-sum n[k][k'] log2 M[k][k'] / n  -  entropy of M's rows`: a new phase. It is of pages that were counted before: M says nothing of what is new, or
-//! has become base pages. That a page was not seen is one outcome, whichever
+//! `-sum n[k][k'] log2 M[k][k'] / n  -  entropy of M's rows`: a new phase. M says nothing of what is new, or has become
+//! base pages, until it was counted once: such pages are in n and do not surprise. That a page was not seen is one outcome, whichever
 //! class its estimate comes to: those of pages that are never touched fall in step, by less and less. Within a pass the same of
 //! the pages seen so far: the sooner a page is seen, the higher its class is then, so what M expected of them are the ends of its rows.
 
@@ -58,8 +58,12 @@ pub(super) struct Transitions {
     /// Of how many chunks this pass reads one. What a sample shows counts for nothing: its pages are too few, and those of a chunk too
     /// alike, to say what all do. It says whether they still do what is known.
     parts: u32,
+    /// Pages of this pass whose estimate is settling.
+    unsettled: f64,
     /// Pages that the last pass of all chunks left in each class, and the last one of as small a sample.
     pages: [[f64; CLASSES]; 2],
+    /// And those of it whose estimate was settling.
+    settling: [f64; 2],
     sample: u32,
     counts: Matrix,
     seen: [f64; CLASSES],
@@ -80,7 +84,9 @@ impl Transitions {
             now: vec![[0; CLASSES]; CLASSES],
             new: vec![[0; CLASSES]; CLASSES],
             parts: 1,
+            unsettled: 0.0,
             pages: [[0.0; CLASSES]; 2],
+            settling: [0.0; 2],
             sample: 0,
             counts: vec![[0.0; CLASSES]; CLASSES],
             seen: [0.0; CLASSES],
@@ -99,6 +105,7 @@ impl Transitions {
         if parts > 1 && parts != self.sample {
             self.sample = parts;
             self.pages[1] = [0.0; CLASSES];
+            self.settling[1] = 0.0;
         }
     }
 
@@ -115,7 +122,7 @@ impl Transitions {
         }
         let (from, to) = (class_of(from), class_of(to));
         match known {
-            Known::Hardly => {}
+            Known::Hardly => self.unsettled += f64::from(pages),
             Known::New => self.new[from][to] += pages,
             Known::Well => self.now[from][to] += pages,
         }
@@ -157,10 +164,11 @@ impl Transitions {
         self.begun = true;
         let which = usize::from(self.is_sample());
         self.pages[which] = [0.0; CLASSES];
+        self.settling[which] = std::mem::take(&mut self.unsettled);
         for class in 0..CLASSES {
             for to in 0..CLASSES {
-                let new = std::mem::take(&mut self.new[class][to]);
-                let all = f64::from(std::mem::take(&mut self.now[class][to]) + new);
+                let new = f64::from(std::mem::take(&mut self.new[class][to]));
+                let all = f64::from(std::mem::take(&mut self.now[class][to])) + new;
                 self.pages[which][to] += all;
                 self.trained |= all > 0.0;
                 self.counts[class][to] = self.counts[class][to] * keep + all * part;
@@ -228,8 +236,9 @@ impl Transitions {
     }
 
     fn surprise(&self, m: &Matrix, unseen: impl Fn(usize) -> usize) -> Option<f64> {
-        let pages = |now: &[u32; CLASSES]| now.iter().map(|n| f64::from(*n)).sum();
-        self.excess(m, self.now.iter().map(pages), |_| 0, unseen)
+        let pages = |row: &[u32; CLASSES]| row.iter().map(|n| f64::from(*n)).sum::<f64>();
+        let unknown = self.unsettled + self.new.iter().map(pages).sum::<f64>();
+        self.excess(m, (unknown, self.now.iter().map(pages)), |_| 0, unseen)
     }
 
     /// Surprise by those pages only that were seen so far, where one of class `k` that is seen is in `least(k)` or above.
@@ -239,21 +248,22 @@ impl Transitions {
         least: impl Fn(usize) -> usize,
         alarm: f64,
     ) -> bool {
-        let pages = self.pages[usize::from(self.is_sample())];
-        let excess = || self.excess(m, pages.into_iter(), least, |_| 0);
+        let which = usize::from(self.is_sample());
+        let pages = (self.settling[which], self.pages[which].into_iter());
+        let excess = || self.excess(m, pages, least, |_| 0);
         self.trained && excess().is_some_and(|bits| bits > alarm)
     }
 
-    /// Bits a page beyond what M expects, of so many pages by class, in the classes from the least one on. Those up to
-    /// `unseen` are one.
+    /// Bits a page beyond what M expects, of so many pages that it says nothing of and so many by class, in the classes from the least one on.
+    /// Those up to `unseen` are one.
     fn excess(
         &self,
         m: &Matrix,
-        pages: impl Iterator<Item = f64>,
+        (unknown, pages): (f64, impl Iterator<Item = f64>),
         least: impl Fn(usize) -> usize,
         unseen: impl Fn(usize) -> usize,
     ) -> Option<f64> {
-        let (mut cross, mut own, mut all) = (0.0, 0.0, 0.0);
+        let (mut cross, mut own, mut all) = (0.0, 0.0, unknown);
         // A class that nobody was in before costs what a page in so many would.
         let bits = |share: f64| -share.max(1e-6).log2();
         let rows = m.iter().zip(&self.now).zip(pages);

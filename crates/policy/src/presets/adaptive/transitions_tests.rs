@@ -81,6 +81,24 @@ fn pages_that_are_new_are_no_surprise() {
     assert_eq!(surprises([Known::Well; 2]), [true, false]);
 }
 
+/// A few that do what nobody expected are no new phase of a process whose other pages nothing is known of yet.
+#[test]
+fn a_surprise_is_one_of_all_pages() {
+    let surprises = |settling: u32| {
+        let mut one = Transitions::new();
+        let mut pass = |to: Level| {
+            one.count(100, [200, to], Known::Well, PASS);
+            one.count(settling, [60, 60], Known::Hardly, at(false, 1.0));
+            let so_far = one.surprised_so_far(&one.matrix(), |_| 0, 0.5);
+            [so_far, one.end_pass(&one.matrix(), (0.9, 1.0), 0.5, |_| 0)]
+        };
+        (0..3).for_each(|_| assert_eq!(pass(200), [false; 2]));
+        pass(100)
+    };
+    assert_eq!(surprises(0), [true; 2]);
+    assert_eq!(surprises(10_000), [false; 2]);
+}
+
 /// Each pass they come to a class that nobody was in before.
 #[test]
 fn pages_that_are_never_touched_are_no_surprise_while_their_estimate_falls() {

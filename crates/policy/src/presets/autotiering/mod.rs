@@ -304,7 +304,7 @@ impl Policy for Autotiering {
             | Event::Probed { .. }
             | Event::Moved { .. }
             | Event::Latency { .. }
-            | Event::Walk { .. }
+            | Event::Parts { .. }
             | Event::Runs { .. }
             | Event::Refused { .. }
             | Event::Share { .. } => {}

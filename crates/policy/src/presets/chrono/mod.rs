@@ -317,7 +317,7 @@ impl Policy for Chrono {
             | Event::Probed { .. }
             | Event::Moved { .. }
             | Event::Latency { .. }
-            | Event::Walk { .. }
+            | Event::Parts { .. }
             | Event::Runs { .. }
             | Event::Refused { .. }
             | Event::Share { .. } => {}

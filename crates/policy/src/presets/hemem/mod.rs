@@ -452,7 +452,7 @@ impl Policy for Hemem {
             | Event::Moved { .. }
             | Event::Watched { .. }
             | Event::Latency { .. }
-            | Event::Walk { .. }
+            | Event::Parts { .. }
             | Event::Runs { .. }
             | Event::Refused { .. }
             | Event::ShadowLost { .. } => {}

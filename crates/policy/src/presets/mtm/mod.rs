@@ -285,7 +285,7 @@ impl Policy for Mtm {
             | Event::ShadowLost { .. }
             | Event::Moved { .. }
             | Event::Latency { .. }
-            | Event::Walk { .. }
+            | Event::Parts { .. }
             | Event::Runs { .. }
             | Event::Share { .. } => {}
         }

@@ -188,7 +188,7 @@ impl Policy for Nomad {
             | Event::Probed { .. }
             | Event::Moved { .. }
             | Event::Latency { .. }
-            | Event::Walk { .. }
+            | Event::Parts { .. }
             | Event::Runs { .. }
             | Event::Refused { .. }
             | Event::Share { .. } => {}

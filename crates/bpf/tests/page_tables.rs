@@ -223,9 +223,7 @@ fn accessed(
     panic!("pages that were just written to have no accessed bits, twenty times");
 }
 
-/// NUMA balancing arms a page by making its entry what this makes of it: not present for the processor, frame and
-/// accessed bit kept.
-/// Its parts stay where they are, and what is in them.
+/// Its parts stay where they are, and what is in them; that it was accessed says nothing of each of them.
 #[test]
 fn a_huge_page_is_split_from_outside() {
     let start = memory(2, Advice::LinuxHugepage);
@@ -241,10 +239,14 @@ fn a_huge_page_is_split_from_outside() {
         return;
     }
     let ourselves = PidFd::open(Pid(std::process::id())).expect("ourselves");
+    accessed(&mut tables, of(start, 2), None, || {
+        pages.clone().for_each(write);
+    });
     advise::split(&ourselves, Addr(start)).expect("it is there");
     assert_eq!(huge(&mut tables), [false, true]);
     let found = gather(&mut tables, std::process::id(), of(start, 2));
     assert_eq!(found[0].present().count(), 512);
+    assert_eq!(found[0].accessed().count(), 0);
     for at in pages {
         let at = std::ptr::with_exposed_provenance::<u8>(usize::try_from(at).expect("64 bit"));
         // SAFETY: memory of this test.
@@ -252,6 +254,8 @@ fn a_huge_page_is_split_from_outside() {
     }
 }
 
+/// NUMA balancing arms a page by making its entry what this makes of it: not present for the processor, frame and
+/// accessed bit kept.
 #[test]
 fn a_page_that_may_not_be_touched_is_there_with_its_accessed_bit() {
     use rustix::mm::MprotectFlags;

@@ -79,7 +79,9 @@ impl Alone {
 
 impl Drop for Alone {
     fn drop(&mut self) {
-        self.mapped.drain(..).for_each(|(start, len)| unmap(start, len));
+        self.mapped
+            .drain(..)
+            .for_each(|(start, len)| unmap(start, len));
     }
 }
 

@@ -107,7 +107,12 @@ fn pages_that_are_never_touched_are_no_surprise_while_their_estimate_falls() {
         let passes = (0..6_u8).map(|pass| {
             let level = 120 - 8 * pass - pass % 2 * 3;
             for _ in 0..500 {
-                one.count(1, [level, level - 8 - pass % 2 * 3], Known::Well, at(false, 1.0));
+                one.count(
+                    1,
+                    [level, level - 8 - pass % 2 * 3],
+                    Known::Well,
+                    at(false, 1.0),
+                );
                 one.count(1, [200, 200], Known::Well, PASS);
             }
             one.end_pass(&one.matrix(), (0.9, 1.0), 0.5, unseen)

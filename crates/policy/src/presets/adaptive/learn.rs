@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A reading taken in: who was seen has a new level at once, who was not when the pass ends.
 
-use std::cmp::Ordering;
-
 use terrace_core::ChunkReading;
 use terrace_core::Nanos;
 use terrace_core::PageBits;
 
 use super::Adaptive;
-use super::estimate::SETTLING;
 use super::estimate::Seen;
 use super::places::PLACES;
 use super::process::Process;
@@ -45,11 +42,7 @@ impl Adaptive {
             *at = chunk.spread.of(place, &present);
         }
         let age = process.pass.wrapping_sub(chunk.since);
-        let known = match age.cmp(&SETTLING) {
-            Ordering::Less => Known::Hardly,
-            Ordering::Equal => Known::New,
-            Ordering::Greater => Known::Well,
-        };
+        let known = Known::after(age);
         let fresh = reading.fresh.and(&present);
         let base_pages = chunk.size().base_pages();
         let missed = if reading.last {

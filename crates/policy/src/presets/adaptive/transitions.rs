@@ -18,10 +18,13 @@
 //! class its estimate comes to: those of pages that are never touched fall in step, by less and less. Within a pass the same of
 //! the pages seen so far: the sooner a page is seen, the higher its class is then, so what M expected of them are the ends of its rows.
 
+use std::cmp::Ordering;
+
 use super::classes::CLASSES;
 use super::classes::Level;
 use super::classes::class_of;
 use super::classes::class_rate;
+use super::estimate::SETTLING;
 use super::estimate::Seen;
 use super::first::Waits;
 use super::rising::rising;
@@ -46,6 +49,17 @@ pub(super) enum Known {
     New,
     /// It was counted before.
     Well,
+}
+
+impl Known {
+    /// After so many passes.
+    pub(super) fn after(passes: u32) -> Self {
+        match passes.cmp(&SETTLING) {
+            Ordering::Less => Self::Hardly,
+            Ordering::Equal => Self::New,
+            Ordering::Greater => Self::Well,
+        }
+    }
 }
 
 /// The counters of one process.

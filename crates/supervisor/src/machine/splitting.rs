@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Huge pages are split from outside ([`terrace_sys::advise::split`]); what visits to base pages take more here is measured before the
-//! first is, and how long that takes with the first.
+//! first is, and what splitting takes with the first.
 
 use std::time::Instant;
 

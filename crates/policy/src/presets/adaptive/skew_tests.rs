@@ -15,7 +15,7 @@ fn chunk(hot: usize) -> Chunk {
     chunk
 }
 
-fn judge(chunk: &Chunk, price: f64, walk: f64) -> Judged {
+fn judge(chunk: &Chunk, price: f64, [walk, split]: [f64; 2]) -> Judged {
     let mut groups = vec![Group::default(); GROUPS];
     for (class, saves) in [(1, 1.0), (2, 100.0)] {
         groups[class].saves = saves;
@@ -28,7 +28,7 @@ fn judge(chunk: &Chunk, price: f64, walk: f64) -> Judged {
         fast: &[0],
         price,
         moves: 0.0,
-        split: 0.5,
+        split,
         walk,
     };
     terms.judge(chunk, 64.0)
@@ -37,14 +37,7 @@ fn judge(chunk: &Chunk, price: f64, walk: f64) -> Judged {
 #[test]
 fn parts_are_worth_what_they_save_beyond_the_price() {
     let saves = 8.0 * 100.0 + 504.0;
-    // Splitting takes half a nanosecond.
-    let of = |price, walk| {
-        let judged = judge(&chunk(8), price, walk);
-        Judged {
-            gains: judged.gains + 0.5,
-            ..judged
-        }
-    };
+    let of = |price, walk| judge(&chunk(8), price, [walk, 0.0]);
     let room = of(0.0, 0.0);
     assert_eq!((room.visits, room.taken_for), (512.0, 64.0));
     assert!((room.saves - saves).abs() < 1e-9 && room.gains.abs() < 1e-9);
@@ -55,6 +48,9 @@ fn parts_are_worth_what_they_save_beyond_the_price() {
     assert!((of(2.0, 0.0).gains - (8.0 * 98.0 - whole)).abs() < 1e-9);
     // A visit that saves 50 ns takes 5 more.
     assert!((of(10.0, 5.0).gains - (8.0 * 90.0 - saves / 10.0)).abs() < 1e-9);
+    // Splitting takes 0.5 a second.
+    let dear = judge(&chunk(8), 10.0, [0.0, 0.5]);
+    assert!((dear.gains - (8.0 * 90.0 - 0.5)).abs() < 1e-9);
 }
 
 #[test]

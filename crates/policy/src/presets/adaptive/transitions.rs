@@ -72,7 +72,7 @@ pub(super) struct Transitions {
     /// Of how many chunks this pass reads one. What a sample shows counts for nothing: its pages are too few, and those of a chunk too
     /// alike, to say what all do. It says whether they still do what is known.
     parts: u32,
-    /// Pages of this pass whose estimate is settling.
+    /// Pages of this pass that were observed before, and whose estimate is settling.
     unsettled: f64,
     /// Pages that the last pass of all chunks left in each class, and the last one of as small a sample.
     pages: [[f64; CLASSES]; 2],

@@ -7,7 +7,7 @@ MACHINE ?= machines/cxl-2tier.toml
 # Where `make install` puts things; DESTDIR goes in front, as packagers expect.
 PREFIX ?= /usr/local
 
-.PHONY: all setup build install uninstall kernel demo bench test test-quick fuzz figures claims claims-doc validate validate-again criterion lint clean
+.PHONY: all setup build built-for-tests install uninstall kernel demo bench test test-quick fuzz test-lab figures claims claims-doc validate validate-again criterion lint clean
 all: build
 
 setup:
@@ -45,10 +45,17 @@ bench: build kernel
 	  --systems none,kernel,nomad,oracle --json results/bench.json --html results/bench.html
 
 # Programs and tests in one build: by itself each would build the same libraries with other features.
-test: setup
+built-for-tests: setup
 	$(CARGO) build --release --workspace --lib --bins --tests --examples
 	@$(LAB) kernel fetch
+
+# All that needs no emulated machine, and a few that do.
+test: built-for-tests
 	@scripts/test
+
+# The other tests that boot the emulated machine, about half an hour.
+test-lab: built-for-tests
+	@scripts/test lab
 
 # Unit and property tests of what is pure (default-members): the daily round, on any Linux without clang,
 # QEMU or root.

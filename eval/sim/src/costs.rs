@@ -56,7 +56,7 @@ pub struct Costs {
     pub watched_fault_ns: f64,
     /// Processor time of Terrace's supervisor and policy for each hint fault they are told of, ...
     pub supervisor_fault_ns: f64,
-    /// ... and for each migration they order. What the agent does is charged apart.
+    /// ... and for each migration they order without hint faults, its end included. What the agent does is charged apart.
     pub supervisor_move_ns: f64,
     /// First touch of a page, without clearing it.
     pub page_fault_ns: f64,

@@ -15,7 +15,7 @@ use super::table;
 use crate::args::CompareArgs;
 
 const ABOUT: &str = "Simulated: the policies are the ones that run on Linux, the machines are \
-    described in files. Visits a second are the median of the last third of a run; 90 % is of \
+    described in files. Visits a second are the mean of the last third of a run; 90 % is of \
     that. Profiling, migration (with its workers) and stalls are shares of the programs' thread time.";
 
 /// The page.
@@ -99,6 +99,9 @@ fn section<'a>(out: &mut String, runs: &'a [Record], all: &[Record]) -> anyhow::
         out.push_str("</tr>\n");
     }
     out.push_str("</table></div>\n");
+    for error in table::model_errors(runs) {
+        write!(out, "<p>Error of the model: {}</p>\n", escape(&error))?;
+    }
     let lines = |value: fn(&Point) -> f64| -> Vec<Line<'a>> {
         let line = |run: &'a Record| Line {
             name: &run.spec.policy,

@@ -78,6 +78,15 @@ pub(crate) fn label(spec: &Spec) -> String {
     format!("{}, {}", group(spec), spec.policy)
 }
 
+/// What cannot be in a group's runs, and so is an error of the model; nothing usually.
+pub(crate) fn model_errors(runs: &[Record]) -> Vec<String> {
+    let above = |run: &Record| {
+        let share = of(run, runs, ORACLE.name)?;
+        terrace_sim::outcome::above_oracle(&run.spec.policy, share)
+    };
+    runs.iter().filter_map(above).collect()
+}
+
 /// All runs for the terminal, a table a group.
 pub(crate) fn text(records: &[Record]) -> String {
     let mut out = String::new();
@@ -92,7 +101,40 @@ pub(crate) fn text(records: &[Record]) -> String {
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(CellAlignment::Right);
         }
-        out.push_str(&format!("{}\n{table}\n\n", group(&runs[0].spec)));
+        out.push_str(&format!("{}\n{table}\n", group(&runs[0].spec)));
+        for error in model_errors(runs) {
+            out.push_str(&format!("Error of the model: {error}\n"));
+        }
+        out.push('\n');
     }
     out.trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(policy: &str, rate: f64) -> Record {
+        Record {
+            spec: Spec {
+                machine: "m".to_owned(),
+                workload: "gups".to_owned(),
+                fast_free: None,
+                page_size: "4k".to_owned(),
+                policy: policy.to_owned(),
+                seconds: 1.0,
+                seed: 1,
+            },
+            metrics: [("ops_per_s".to_owned(), rate)].into(),
+            series: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn who_is_above_the_oracle_is_an_error_of_the_model() {
+        let of = |rate: f64| text(&[record("nomad", rate), record("oracle", 100.0)]);
+        assert!(!of(102.0).contains("Error of the model"), "{}", of(102.0));
+        let above = "Error of the model: nomad comes to 110.0 % of the oracle's speed";
+        assert!(of(110.0).contains(above), "{}", of(110.0));
+    }
 }

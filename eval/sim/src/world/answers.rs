@@ -166,7 +166,10 @@ impl terrace_policy::Machine for World {
         mechanism: Option<Mechanism>,
         _reason: Reason,
     ) -> Served {
-        self.supervise(self.costs.supervisor_move_ns);
+        // After a fault it is in the fault's price, as that was measured.
+        if !self.tracked.faults {
+            self.supervise(self.costs.supervisor_move_ns);
+        }
         let several = self.space.within(page).len() > 1;
         if self.copier.is_some() && !several {
             self.order_threaded(now.0, page, migration, mechanism)

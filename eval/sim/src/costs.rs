@@ -289,6 +289,7 @@ mod tests {
                 "shadow_demote_shootdowns",
                 "shadow_fixed_ns",
                 "supervisor_fault_ns",
+                "supervisor_move_ns",
                 "transaction_fixed_ns",
                 "watched_fault_ns",
                 "write_protect_fault_ns",

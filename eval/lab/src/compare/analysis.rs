@@ -2,9 +2,9 @@
 //! From a run's time series to its figures. Pure.
 //!
 //! A second of the workload is a mark in the emulator's series ([`crate::lab_marker`]), so operations and
-//! access counts are of the same moments, whatever the guest's clock does. The machine shares its
-//! processors with others: medians, not means, and a rate counts as reached when the median of five
-//! seconds reaches it.
+//! access counts are of the same moments, whatever the guest's clock does. A rate is the mean over its window:
+//! operations over time, seconds included in which there were none or few. When a rate counts as reached, one second
+//! that others on the host made slow, or fast, must not decide: the median of five reaches it.
 
 use terrace_workload::report::Line as WorkloadLine;
 use terrace_workload::report::Second;
@@ -68,28 +68,27 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// The points after two thirds of the time.
-fn last_third(points: &[Point]) -> &[Point] {
-    let end = points.last().map_or(0.0, |point| point.t);
-    let first = points.partition_point(|point| point.t <= end * 2.0 / 3.0);
-    &points[first..]
+/// What a run came to in its last third.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Final {
+    /// Operations a second, the mean.
+    pub ops_per_s: f64,
+    /// Share of all accesses that the fast node served; absent where there were none.
+    pub fast_access_ratio: Option<f64>,
 }
 
-/// Median rate of the last third; absent without points.
+/// From the first second that ends after two thirds of the time, or the last but one, to the last; absent without two.
 #[must_use]
-pub fn final_rate(points: &[Point]) -> Option<f64> {
-    let tail = last_third(points);
-    (!tail.is_empty()).then(|| median(tail.iter().map(|point| point.ops_per_s)))
-}
-
-/// Share of all accesses in the last third that the fast node served.
-#[must_use]
-pub fn final_share(series: &Series, fast_node: usize) -> Option<f64> {
+#[expect(clippy::cast_precision_loss, reason = "a rate needs no more")]
+pub fn last(series: &Series, fast_node: usize) -> Option<Final> {
     let seconds = seconds(series);
-    let end = seconds.last()?;
-    let first = seconds.partition_point(|(second, _)| second.t < end.0.t * 2.0 / 3.0);
-    let start = seconds.get(first.min(seconds.len().checked_sub(2)?))?;
-    end.1.since(start.1).share(fast_node)
+    let (end, line) = seconds.last()?;
+    let first = seconds.partition_point(|(second, _)| second.t < end.t * 2.0 / 3.0);
+    let (start, earlier) = seconds.get(first.min(seconds.len().checked_sub(2)?))?;
+    Some(Final {
+        ops_per_s: end.ops.saturating_sub(start.ops) as f64 / (end.t - start.t).max(1e-6),
+        fast_access_ratio: line.since(earlier).share(fast_node),
+    })
 }
 
 /// When the rate first reached 90 % of `goal`: the middle of the first five seconds whose median
@@ -106,12 +105,18 @@ pub fn seconds_to(points: &[Point], goal: f64) -> Option<f64> {
     Some(reached.t)
 }
 
-/// Rate just before a moment: median of the [`BEFORE`] seconds that end there. Absent without points.
+/// Rate just before a moment: mean of the [`BEFORE`] seconds that end there. Absent without points.
 #[must_use]
 pub fn rate_before(points: &[Point], moment: f64) -> Option<f64> {
-    let window = |point: &&Point| point.t <= moment && point.t > moment - BEFORE;
-    let rates: Vec<f64> = points.iter().filter(window).map(|p| p.ops_per_s).collect();
-    (!rates.is_empty()).then(|| median(rates))
+    let (mut ops, mut time, mut begin) = (0.0, 0.0, 0.0);
+    for point in points {
+        if point.t <= moment && point.t > moment - BEFORE {
+            ops += point.ops_per_s * (point.t - begin);
+            time += point.t - begin;
+        }
+        begin = point.t;
+    }
+    (time > 0.0).then(|| ops / time)
 }
 
 /// How long after the accesses changed 90 % of the rate before that is back; absent where it is not.
@@ -144,10 +149,9 @@ pub fn written(series: &Series) -> Vec<Written> {
 /// Median pace of the host in the last third; absent where it is not known.
 #[must_use]
 pub fn final_pace(points: &[Point]) -> Option<f64> {
-    let paces = last_third(points)
-        .iter()
-        .filter_map(|point| point.host_pace);
-    let paces: Vec<f64> = paces.collect();
+    let end = points.last().map_or(0.0, |point| point.t);
+    let tail = points.iter().filter(|point| point.t > end * 2.0 / 3.0);
+    let paces: Vec<f64> = tail.filter_map(|point| point.host_pace).collect();
     (!paces.is_empty()).then(|| median(paces))
 }
 
@@ -214,10 +218,39 @@ mod tests {
     }
 
     #[test]
-    fn the_last_third_counts() {
-        let points = points_of(&[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 9.0, 5.0, 7.0]);
-        assert_eq!(final_rate(&points), Some(7.0));
-        assert_eq!(final_rate(&[]), None);
+    fn a_rate_is_the_mean_of_the_last_third_with_its_idle_seconds() {
+        let ops = [0, 1, 2, 3, 4, 5, 6, 26, 26, 27];
+        let lines = (0..)
+            .zip(ops)
+            .map(|(t, ops)| mark(f64::from(t), ops, ops, ops));
+        let series = Series {
+            lines: lines.collect(),
+        };
+        let came_to = |series: &Series| last(series, 0).map(|last| last.ops_per_s);
+        // Of its three seconds 20, 0 and 1: the median is 1.
+        assert_eq!(came_to(&series), Some(7.0));
+        // A second that takes two counts as two.
+        let lines = vec![
+            mark(0.0, 0, 0, 0),
+            mark(4.0, 90, 1, 1),
+            mark(6.0, 100, 2, 2),
+        ];
+        assert_eq!(came_to(&Series { lines }), Some(5.0));
+        let lines = vec![mark(0.0, 0, 0, 0), mark(1.0, 8, 1, 1)];
+        assert_eq!(came_to(&Series { lines }), Some(8.0));
+        let lines = vec![mark(0.0, 0, 0, 0)];
+        assert_eq!(last(&Series { lines }, 0), None);
+    }
+
+    #[test]
+    fn the_rate_before_a_change_is_the_mean_of_eight_seconds() {
+        let mut rates = vec![1.0, 1.0];
+        rates.extend([80.0; 6]);
+        rates.extend([0.0, 0.0, 99.0]);
+        let points = points_of(&rates);
+        assert_eq!(rate_before(&points, 10.0), Some(60.0));
+        assert_eq!(rate_before(&points, 2.0), Some(1.0));
+        assert_eq!(rate_before(&[], 2.0), None);
     }
 
     #[test]
@@ -239,7 +272,6 @@ mod tests {
         assert_eq!(recovery(&points, 10.0), Some(5.0));
         assert_eq!(recovery(&points[..14], 10.0), None);
         assert_eq!(recovery(&[], 10.0), None);
-        assert_eq!(rate_before(&points, 2.0), Some(100.0));
     }
 
     #[test]
@@ -283,8 +315,12 @@ mod tests {
         assert_eq!(rates, [50.0, 100.0, 300.0]);
         assert_eq!(points[0].fast_access_ratio, Some(0.0));
         assert_eq!(points[1].fast_access_ratio, Some(0.5));
-        assert_eq!(final_share(&series, 0), Some(0.9));
-        assert_eq!(final_share(&Series::default(), 0), None);
+        let expected = Final {
+            ops_per_s: 300.0,
+            fast_access_ratio: Some(0.9),
+        };
+        assert_eq!(last(&series, 0), Some(expected));
+        assert_eq!(last(&Series::default(), 0), None);
     }
 
     #[test]

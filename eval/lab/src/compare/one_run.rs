@@ -145,14 +145,14 @@ fn record(
     heard: &Heard,
     fast_node: usize,
 ) -> RunRecord {
-    let series = analysis::points(&outcome.series, fast_node);
+    let last = analysis::last(&outcome.series, fast_node);
     let mut record = RunRecord {
-        ops_per_s: analysis::final_rate(&series),
-        fast_access_ratio: analysis::final_share(&outcome.series, fast_node),
+        ops_per_s: last.map(|last| last.ops_per_s),
+        fast_access_ratio: last.and_then(|last| last.fast_access_ratio),
         kernel: outcome.kernel.clone(),
         nodes: outcome.nodes.clone(),
         failed: None,
-        series,
+        series: analysis::points(&outcome.series, fast_node),
         ..RunRecord::failed(workload, system, String::new())
     };
     let mut moves = None;

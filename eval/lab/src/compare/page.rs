@@ -25,7 +25,7 @@ const ABOUT: &str = "Each run boots an emulated machine with a fast and a slow m
     those of a real machine.";
 
 /// What a first-time reader may not know.
-const GLOSSARY: [(&str, &str); 8] = [
+const GLOSSARY: [(&str, &str); 9] = [
     ("none", "no tiering: pages stay where they were put first"),
     (
         "kernel",
@@ -34,6 +34,10 @@ const GLOSSARY: [(&str, &str); 8] = [
     (
         "oracle",
         "the best static placement, known beforehand from the true counts of accesses",
+    ),
+    (
+        "ops/s",
+        "operations a second in the last third of a run, the mean, idle seconds included; of several runs, the median",
     ),
     (
         "fast accesses",
@@ -76,7 +80,7 @@ pub fn render(title: &str, machine: &Machine, records: &[RunRecord]) -> anyhow::
     if let Some(kernel) = records.iter().map(|r| &r.kernel).find(|k| !k.is_empty()) {
         writeln!(out, "<p>Kernel {}.</p>", escape(kernel))?;
     }
-    out.push_str("</section>\n<section>\n<h2>Operations a second, in times of no tiering; a dot is a run</h2>\n");
+    out.push_str("</section>\n<section>\n<h2>Operations a second in the last third, in times of no tiering; a dot is a run</h2>\n");
     let groups: Vec<(&str, Vec<Bar<'_>>)> = workloads
         .iter()
         .map(|workload| (*workload, bars(workload, records)))

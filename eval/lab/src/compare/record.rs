@@ -293,7 +293,7 @@ pub struct RunRecord {
     /// What it was made with; of several runs, the one that this record is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Box<RunInfo>>,
-    /// Median of the last third; of several runs, the median of theirs.
+    /// Mean of the last third, idle seconds included; of several runs, the median of theirs.
     pub ops_per_s: Option<f64>,
     /// Accesses served by the fast node, counted by the emulator, last third.
     pub fast_access_ratio: Option<f64>,

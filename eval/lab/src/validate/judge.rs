@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Whether the simulator agrees with the lab. Pure.
 //!
-//! **Ratio.** What a comparison is for is the ratio of two systems' rates. For each pair of systems the simulator's is
+//! **Ratio.** What a comparison is for is the ratio of two systems' rates, means of the last third of a run. For each pair of systems the simulator's is
 //! off by at most [`RATIO`], in proportion, whichever of the two is the greater.
 //!
 //! **Share.** The fast node's shares of the accesses, last third of the run, differ by at most [`POINTS`].

@@ -64,7 +64,7 @@ pub struct SystemResult {
 /// What a run came to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Median of the last third.
+    /// Mean of the last third.
     pub ops_per_s: f64,
     /// Share of fast accesses in the last third.
     pub fast_access_ratio: f64,

@@ -5,8 +5,8 @@
 //! what is done.
 //!
 //! On a host that others share a run is as fast as they let it be, for minutes at a time. So all
-//! systems may run in turns, several rounds of them: a pair's rate is the median of its runs, and how much they differ
-//! says what a difference between systems is worth ([`super::verdict`]). A round of a workload counts when all its
+//! systems may run in turns, several rounds of them: a pair's rate is the median of its runs, and two systems are judged
+//! round by round ([`super::verdict`]). A round of a workload counts when all its
 //! systems are through, and one that would not end within the time that the caller grants is not begun.
 
 use std::collections::BTreeMap;

@@ -18,6 +18,7 @@ use super::table::after_move;
 use super::table::notes;
 use super::table::times_none;
 use super::table::written;
+use super::verdict::Ratios;
 
 const ABOUT: &str = "Each run boots an emulated machine with a fast and a slow memory node under \
     an unpatched kernel. The slow node is as slow, against the fast one, as the machine file says; \
@@ -25,7 +26,7 @@ const ABOUT: &str = "Each run boots an emulated machine with a fast and a slow m
     those of a real machine.";
 
 /// What a first-time reader may not know.
-const GLOSSARY: [(&str, &str); 9] = [
+const GLOSSARY: [(&str, &str); 10] = [
     ("none", "no tiering: pages stay where they were put first"),
     (
         "kernel",
@@ -38,6 +39,10 @@ const GLOSSARY: [(&str, &str); 9] = [
     (
         "ops/s",
         "operations a second in the last third of a run, the mean, idle seconds included; of several runs, the median",
+    ),
+    (
+        "× none",
+        "the rate in times of no tiering's of the same round: the median of the rounds, the least and the greatest",
     ),
     (
         "fast accesses",
@@ -80,7 +85,7 @@ pub fn render(title: &str, machine: &Machine, records: &[RunRecord]) -> anyhow::
     if let Some(kernel) = records.iter().map(|r| &r.kernel).find(|k| !k.is_empty()) {
         writeln!(out, "<p>Kernel {}.</p>", escape(kernel))?;
     }
-    out.push_str("</section>\n<section>\n<h2>Operations a second in the last third, in times of no tiering; a dot is a run</h2>\n");
+    out.push_str("</section>\n<section>\n<h2>Operations a second in the last third, in times of no tiering; a dot is a round</h2>\n");
     let groups: Vec<(&str, Vec<Bar<'_>>)> = workloads
         .iter()
         .map(|workload| (*workload, bars(workload, records)))
@@ -136,16 +141,18 @@ fn picture(out: &mut String, machine: &Machine) -> std::fmt::Result {
     Ok(())
 }
 
-/// A workload's systems, in times of the first one's rate, which is no tiering where that ran.
+/// A workload's systems, round by round in times of the first one's rate, which is no tiering where that ran.
 fn bars<'a>(workload: &str, all: &'a [RunRecord]) -> Vec<Bar<'a>> {
     let runs = || all.iter().filter(|run| run.workload == workload);
     let none = runs().find(|run| run.system == System::None);
-    let base = none.or(runs().next()).and_then(|run| run.ops_per_s);
-    let base = base.filter(|rate| *rate > 0.0).unwrap_or(1.0);
-    let bar = |run: &'a RunRecord| Bar {
-        name: run.system.name(),
-        value: run.ops_per_s.unwrap_or(0.0) / base,
-        runs: run.rates().into_iter().map(|rate| rate / base).collect(),
+    let base = none.or(runs().next());
+    let bar = |run: &'a RunRecord| {
+        let ratios = base.and_then(|base| Ratios::of(run, base));
+        Bar {
+            name: run.system.name(),
+            value: ratios.as_ref().map_or(0.0, Ratios::median),
+            runs: ratios.map_or_else(Vec::new, |ratios| ratios.rounds().to_vec()),
+        }
     };
     runs().map(bar).collect()
 }
@@ -229,7 +236,7 @@ fn row(out: &mut String, run: &RunRecord, all: &[RunRecord]) -> std::fmt::Result
     let cells = [
         run.ops_per_s.map_or_else(dash, thousands),
         super::table::runs(run),
-        times_none(run, all).map_or_else(dash, |times| format!("{times:.2}")),
+        times_none(run, all).unwrap_or_else(dash),
         run.fast_access_ratio
             .map_or_else(dash, |ratio| format!("{:.1} %", ratio * 100.0)),
         run.seconds_to_90pct_of_oracle

@@ -384,16 +384,19 @@ impl RunRecord {
         }
     }
 
+    /// The rate of each round, in their order; absent where the run had none.
+    #[must_use]
+    pub fn by_round(&self) -> Vec<Option<f64>> {
+        if self.repeats.is_empty() {
+            return vec![self.ops_per_s];
+        }
+        self.repeats.iter().map(|run| run.ops_per_s).collect()
+    }
+
     /// The rates of all runs of this pair, in their order.
     #[must_use]
     pub fn rates(&self) -> Vec<f64> {
-        if self.repeats.is_empty() {
-            return self.ops_per_s.into_iter().collect();
-        }
-        self.repeats
-            .iter()
-            .filter_map(|run| run.ops_per_s)
-            .collect()
+        self.by_round().into_iter().flatten().collect()
     }
 
     /// One record of all runs of a pair; one that failed counts before all that did not.

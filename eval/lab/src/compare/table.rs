@@ -10,6 +10,7 @@ use terrace_chart::thousands;
 use super::record::RunRecord;
 use super::record::System;
 use super::verdict;
+use super::verdict::Ratios;
 
 const HEADER: [&str; 13] = [
     "workload",
@@ -113,13 +114,13 @@ pub(super) fn runs(record: &RunRecord) -> String {
     rates.join("; ")
 }
 
-/// A run's rate as a multiple of the same workload's without migration.
+/// A run's rate as a multiple of the same workload's without migration, and the interval of its rounds.
 #[must_use]
-pub fn times_none(record: &RunRecord, records: &[RunRecord]) -> Option<f64> {
+pub fn times_none(record: &RunRecord, records: &[RunRecord]) -> Option<String> {
     let none = records
         .iter()
         .find(|other| other.system == System::None && other.workload == record.workload)?;
-    Some(record.ops_per_s? / none.ops_per_s.filter(|&rate| rate > 0.0)?)
+    Some(Ratios::of(record, none)?.text(""))
 }
 
 fn cells(record: &RunRecord, records: &[RunRecord]) -> Vec<Cell> {
@@ -144,7 +145,7 @@ fn cells(record: &RunRecord, records: &[RunRecord]) -> Vec<Cell> {
             .ops_per_s
             .map_or_else(dash, |rate| thousands(rate.round())),
         runs(record),
-        times_none(record, records).map_or_else(dash, |times| format!("{times:.2}")),
+        times_none(record, records).unwrap_or_else(dash),
         record
             .fast_access_ratio
             .map_or_else(dash, |ratio| format!("{:.1} %", ratio * 100.0)),
@@ -259,6 +260,13 @@ mod tests {
         let text = render(&records);
         assert!(text.contains("2,500") && text.contains("2.50"), "{text}");
         assert!(text.contains("FAILED"), "{text}");
+        let rounds = [&records[0], &good(System::None, 1250.0)].map(Clone::clone);
+        let none = RunRecord::of_all(&rounds).expect("two");
+        let rounds = [&records[1], &good(System::Oracle, 2250.0)].map(Clone::clone);
+        let oracle = RunRecord::of_all(&rounds).expect("two");
+        let text = render(&[none, oracle]);
+        assert!(text.contains("2.15, 1.80 to 2.50"), "{text}");
+        let text = render(&records);
         assert!(
             text.ends_with("gups under nomad failed: Memory is wrong"),
             "{text}"

@@ -1,48 +1,84 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Who is ahead, in words. Pure.
 //!
-//! The noise of a workload is how much two runs of the same system differ at most, over all its systems: a ratio of
-//! rates. Systems whose rates are no further apart than that tie. Where every system ran once nothing says what a
-//! difference is worth, and there is no verdict.
+//! Systems run in turns, so what the host does to a round it does to all of them: two systems are compared round by
+//! round, by the ratio of their rates. The interval of these ratios, from the least to the greatest, decides: ahead
+//! where all of it is above 1, behind where all of it is below, else a tie. How far the rounds of other systems are
+//! apart plays no part. Where each of the two ran once nothing says what a difference is worth, and there is no verdict.
+//!
+//! All N rounds of two systems that are alike fall on one side by chance, too, in one of 2^(N-1) cases; a reader is told.
 
+use super::analysis::median;
 use super::record::RunRecord;
 use super::record::System;
 
-/// What a difference of rates says.
+/// What the rounds say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {
-    /// Faster by more than the noise.
+    /// Faster in all.
     Ahead,
-    /// Slower by more than the noise.
+    /// Slower in all.
     Behind,
     /// Neither.
     Tie,
 }
 
-/// How much runs of one system differ, at least 1; absent where none ran twice.
-#[must_use]
-pub fn noise(runs: &[&RunRecord]) -> Option<f64> {
-    let apart = runs.iter().filter_map(|record| {
-        let rates = record.rates();
-        let (least, most) = (
-            rates.iter().copied().reduce(f64::min)?,
-            rates.iter().copied().reduce(f64::max)?,
-        );
-        (rates.len() > 1 && least > 0.0).then_some(most / least)
-    });
-    apart.reduce(f64::max)
-}
+/// The ratios of two systems' rates, of each round in which both have one; there is one at least.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ratios(Vec<f64>);
 
-impl Word {
-    /// Of a ratio of rates.
+impl Ratios {
+    /// Of one against another; absent without a round of both.
     #[must_use]
-    pub fn of(times: f64, noise: f64) -> Self {
-        if times > noise {
-            Self::Ahead
-        } else if times * noise < 1.0 {
-            Self::Behind
-        } else {
-            Self::Tie
+    pub fn of(one: &RunRecord, other: &RunRecord) -> Option<Self> {
+        let rounds = one.by_round().into_iter().zip(other.by_round());
+        let ratios = rounds.filter_map(|(a, b)| Some(a? / b.filter(|rate| *rate > 0.0)?));
+        let ratios: Vec<f64> = ratios.collect();
+        (!ratios.is_empty()).then_some(Self(ratios))
+    }
+
+    /// Each, in the order of the rounds.
+    #[must_use]
+    pub fn rounds(&self) -> &[f64] {
+        &self.0
+    }
+
+    /// The one in the middle.
+    #[must_use]
+    pub fn median(&self) -> f64 {
+        median(self.0.iter().copied())
+    }
+
+    /// The least and the greatest.
+    #[must_use]
+    pub fn interval(&self) -> (f64, f64) {
+        let each = self.0.iter();
+        each.fold((f64::INFINITY, 0.0), |(least, most), &ratio| {
+            (ratio.min(least), ratio.max(most))
+        })
+    }
+
+    /// What they say; nothing where there is but one.
+    #[must_use]
+    pub fn word(&self) -> Option<Word> {
+        let (least, most) = self.interval();
+        match self.0.len() {
+            1 => None,
+            _ if least > 1.0 => Some(Word::Ahead),
+            _ if most < 1.0 => Some(Word::Behind),
+            _ => Some(Word::Tie),
+        }
+    }
+
+    /// The median and, of several, the interval; behind each median stands `times`.
+    #[must_use]
+    pub fn text(&self, times: &str) -> String {
+        let median = self.median();
+        match self.interval() {
+            (least, most) if self.0.len() > 1 => {
+                format!("{median:.2}{times}, {least:.2} to {most:.2}")
+            }
+            _ => format!("{median:.2}{times}"),
         }
     }
 }
@@ -58,55 +94,59 @@ fn words(system: System) -> &'static str {
     }
 }
 
-/// A sentence for each of Terrace's presets on a workload, and one of the noise; nothing where no preset ran well.
+/// A sentence for each of Terrace's presets on a workload, and one of what they are worth; nothing where no preset ran
+/// well.
 #[must_use]
 pub fn sentences(workload: &str, all: &[RunRecord]) -> Vec<String> {
     let good = |run: &&RunRecord| run.workload == workload && run.failed.is_none();
     let runs: Vec<&RunRecord> = all.iter().filter(good).collect();
-    let noise = noise(&runs);
     let presets = runs.iter().filter(|run| run.system.is_terrace());
     let mut told: Vec<String> = presets
-        .filter_map(|run| compared(workload, run, &runs, noise))
+        .filter_map(|run| compared(workload, run, &runs))
         .collect();
     if !told.is_empty() {
-        told.push(noise.map_or_else(
-            || "One run each: nothing says what a difference is worth.".to_owned(),
-            |noise| {
-                format!(
-                    "Two runs of one system differ by up to {:.0} % there; less is a tie.",
-                    (noise - 1.0) * 100.0
-                )
-            },
-        ));
+        let rounds = runs.iter().map(|run| run.rates().len()).max();
+        told.push(worth(rounds.unwrap_or(0)));
     }
     told
 }
 
+/// What so many rounds show.
+fn worth(rounds: usize) -> String {
+    if rounds < 2 {
+        return "One run each: nothing says what a difference is worth.".to_owned();
+    }
+    format!(
+        "In brackets: the median of {rounds} rounds, the least and the greatest. Ahead and behind are what all rounds \
+         say; of two systems that are alike they do by chance in 1 of {:.0} cases.",
+        2.0_f64.powi(i32::try_from(rounds - 1).unwrap_or(i32::MAX))
+    )
+}
+
 /// One preset against the others that ran.
-fn compared(
-    workload: &str,
-    run: &RunRecord,
-    runs: &[&RunRecord],
-    noise: Option<f64>,
-) -> Option<String> {
-    let mine = run.ops_per_s?;
+fn compared(workload: &str, run: &RunRecord, runs: &[&RunRecord]) -> Option<String> {
     let others = runs.iter().filter(|other| other.system != run.system);
-    let against: Vec<String> = others
-        .filter_map(|other| {
-            let times = mine / other.ops_per_s.filter(|rate| *rate > 0.0)?;
-            let name = words(other.system);
-            let word = match noise.map(|noise| Word::of(times, noise)) {
-                None => return Some(format!("{times:.2} x {name}")),
-                Some(Word::Ahead) => "ahead of",
-                Some(Word::Behind) => "behind",
-                Some(Word::Tie) => "a tie with",
-            };
-            Some(format!("{word} {name} ({times:.2} x)"))
-        })
-        .collect();
+    let mut verb = "has";
+    let mut against = Vec::new();
+    for other in others {
+        let Some(ratios) = Ratios::of(run, other) else {
+            continue;
+        };
+        let (times, name) = (ratios.text(" x"), words(other.system));
+        let word = match ratios.word() {
+            None => {
+                against.push(format!("{times} {name}"));
+                continue;
+            }
+            Some(Word::Ahead) => "ahead of",
+            Some(Word::Behind) => "behind",
+            Some(Word::Tie) => "a tie with",
+        };
+        verb = "is";
+        against.push(format!("{word} {name} ({times})"));
+    }
     let (name, against) = (words(run.system), against.join(", "));
-    let is = noise.map_or("has", |_| "is");
-    (!against.is_empty()).then(|| format!("{workload}: {name} {is} {against}."))
+    (!against.is_empty()).then(|| format!("{workload}: {name} {verb} {against}."))
 }
 
 #[cfg(test)]
@@ -122,8 +162,13 @@ mod tests {
         RunRecord::of_all(&rates.iter().map(run).collect::<Vec<_>>()).expect("runs")
     }
 
+    fn word(one: &[f64], other: &[f64]) -> Option<Word> {
+        let [one, other] = [one, other].map(|rates| ran(System::None, rates));
+        Ratios::of(&one, &other).and_then(|ratios| ratios.word())
+    }
+
     #[test]
-    fn what_is_within_the_noise_of_any_system_is_a_tie() {
+    fn what_all_rounds_of_a_pair_say_is_the_verdict() {
         let records = [
             ran(System::None, &[100.0, 101.0]),
             ran(System::Kernel, &[150.0, 165.0]),
@@ -134,11 +179,27 @@ mod tests {
         assert_eq!(
             told,
             [
-                "redis: adaptive is ahead of no tiering (1.60 x), a tie with the kernel's tiering (1.02 x), \
-                 behind the best static placement (0.88 x).",
-                "Two runs of one system differ by up to 10 % there; less is a tie.",
+                "redis: adaptive is ahead of no tiering (1.60 x, 1.60 to 1.60), a tie with the kernel's tiering \
+                 (1.02 x, 0.98 to 1.07), behind the best static placement (0.88 x, 0.88 to 0.89).",
+                "In brackets: the median of 2 rounds, the least and the greatest. Ahead and behind are what all \
+                 rounds say; of two systems that are alike they do by chance in 1 of 2 cases.",
             ]
         );
+    }
+
+    #[test]
+    fn an_erratic_system_makes_no_ties_of_others() {
+        let records = [
+            ran(System::None, &[100.0, 101.0]),
+            ran(System::Preset("adaptive"), &[160.0, 162.0]),
+            ran(System::Preset("nomad"), &[80.0, 320.0]),
+        ];
+        let told = sentences("redis", &records);
+        assert!(
+            told[0].contains("is ahead of no tiering (1.60 x"),
+            "{told:?}"
+        );
+        assert!(told[1].contains("a tie with no tiering"), "{told:?}");
     }
 
     #[test]
@@ -152,14 +213,31 @@ mod tests {
         assert_eq!(told[0], "redis: adaptive has 3.00 x no tiering.");
         assert!(told[1].starts_with("One run each"), "{told:?}");
         assert!(sentences("gups", &records).is_empty());
+        assert_eq!(word(&[300.0], &[100.0]), None);
     }
 
     #[test]
-    fn words_are_symmetric() {
-        for (times, word) in [(1.2, Word::Ahead), (0.8, Word::Behind), (1.05, Word::Tie)] {
-            assert_eq!(Word::of(times, 1.1), word);
-        }
-        assert_eq!(Word::of(1.0 / 1.2, 1.1), Word::Behind);
-        assert_eq!(Word::of(1.0, 1.0), Word::Tie);
+    fn the_rounds_of_a_pair_are_set_against_each_other() {
+        // A slow host is slow for both: the rates overlap, and one is ahead.
+        assert_eq!(word(&[110.0, 55.0], &[100.0, 50.0]), Some(Word::Ahead));
+        assert_eq!(word(&[100.0, 50.0], &[110.0, 55.0]), Some(Word::Behind));
+        assert_eq!(word(&[110.0, 49.0], &[100.0, 50.0]), Some(Word::Tie));
+        assert_eq!(word(&[100.0, 50.0], &[100.0, 50.0]), Some(Word::Tie));
+        let three = [
+            ran(System::None, &[110.0, 60.0, 90.0]),
+            ran(System::Kernel, &[100.0, 50.0, 60.0]),
+        ];
+        let ratios = Ratios::of(&three[0], &three[1]).expect("rounds");
+        assert_eq!(ratios.rounds(), [1.1, 1.2, 1.5]);
+        assert_eq!(ratios.text(""), "1.20, 1.10 to 1.50");
+    }
+
+    #[test]
+    fn a_round_that_one_of_them_lacks_shifts_no_other() {
+        let mut one = ran(System::None, &[110.0, 220.0, 330.0]);
+        one.repeats[0].ops_per_s = None;
+        let other = ran(System::Kernel, &[100.0, 200.0, 300.0]);
+        let ratios = Ratios::of(&one, &other).expect("two rounds");
+        assert_eq!(ratios.rounds(), [1.1, 1.1]);
     }
 }

@@ -46,7 +46,7 @@ const GLOSSARY: [(&str, &str); 10] = [
     ),
     (
         "fast accesses",
-        "the share of accesses to memory that the fast node served, in the last third of a run",
+        "the share of accesses to memory that the fast node served, in the last third of a run; of several runs, the median",
     ),
     (
         "promoted, demoted",

@@ -295,7 +295,7 @@ pub struct RunRecord {
     pub run: Option<Box<RunInfo>>,
     /// Mean of the last third, idle seconds included; of several runs, the median of theirs.
     pub ops_per_s: Option<f64>,
-    /// Accesses served by the fast node, counted by the emulator, last third.
+    /// Accesses served by the fast node, counted by the emulator, last third; of several runs, the median of theirs.
     pub fast_access_ratio: Option<f64>,
     /// Seconds until 90 % of the oracle's `ops_per_s`; absent where it was not reached.
     pub seconds_to_90pct_of_oracle: Option<f64>,
@@ -335,8 +335,8 @@ pub struct RunRecord {
     /// All that Terrace counted, as `terrace run --stats` wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terrace: Option<Box<Status>>,
-    /// All runs of this pair, in their order, where there were several: but for its rate, this record is the one in
-    /// the middle by rate, of two the slower.
+    /// All runs of this pair, in their order, where there were several: but for its rate and its share of fast
+    /// accesses, this record is the one in the middle by rate, of two the slower.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub repeats: Vec<Repeat>,
     /// The time series.
@@ -415,6 +415,11 @@ impl RunRecord {
         }
         if record.failed.is_none() && record.skipped.is_none() {
             record.ops_per_s = Some(median(record.rates()));
+            let shares: Vec<f64> = runs
+                .iter()
+                .filter_map(|run| run.fast_access_ratio)
+                .collect();
+            record.fast_access_ratio = (!shares.is_empty()).then(|| median(shares));
         }
         // The first round's only.
         let tried = runs.iter().find(|run| !run.tried.is_empty());
@@ -469,7 +474,15 @@ mod tests {
         let record = RunRecord::of_all(&[ran(120.0), ran(100.0)]).expect("two");
         assert_eq!(
             (record.ops_per_s, record.fast_access_ratio),
-            (Some(110.0), Some(0.1))
+            (Some(110.0), Some(0.11))
+        );
+        // Each figure by itself: the shares need not be in the order of the rates.
+        let mut runs = [ran(100.0), ran(120.0), ran(110.0)];
+        runs[0].fast_access_ratio = Some(0.9);
+        let record = RunRecord::of_all(&runs).expect("three");
+        assert_eq!(
+            (record.ops_per_s, record.fast_access_ratio),
+            (Some(110.0), Some(0.12))
         );
         assert_eq!(RunRecord::of_all(&[ran(1.0)]), Some(ran(1.0)));
         assert_eq!(ran(1.0).rates(), [1.0]);

@@ -28,6 +28,7 @@ use super::page;
 use super::record::RunRecord;
 use super::record::System;
 use super::setup;
+use super::verdict;
 use crate::kernel::Kernel;
 
 /// A run this much slower than the fastest of the call was on a slower host.
@@ -234,6 +235,7 @@ impl<'a> Matrix<'a> {
         let records = pairs.iter().filter_map(|pair| RunRecord::of_all(pair));
         let mut records: Vec<RunRecord> = records.collect();
         analysis::relate(&mut records);
+        verdict::note_model_errors(&mut records);
         records
     }
 }

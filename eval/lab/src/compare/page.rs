@@ -15,6 +15,7 @@ use super::record::Point;
 use super::record::RunRecord;
 use super::record::System;
 use super::table::after_move;
+use super::table::model_errors;
 use super::table::notes;
 use super::table::times_none;
 use super::table::written;
@@ -77,6 +78,9 @@ pub fn render(title: &str, machine: &Machine, records: &[RunRecord]) -> anyhow::
     let mut out = "<section class=\"verdict\">\n".to_owned();
     for note in notes(records) {
         writeln!(out, "<p>{}</p>", escape(&note))?;
+    }
+    for error in model_errors(records) {
+        writeln!(out, "<p class=\"bad\">{}</p>", escape(&error))?;
     }
     busy(&mut out, records)?;
     out.push_str("</section>\n<section>\n<h2>The machine</h2>\n");
@@ -286,6 +290,15 @@ mod tests {
                 .unwrap()
                 .contains("up to 40 %")
         );
+    }
+
+    #[test]
+    fn an_error_of_the_model_is_on_the_page() {
+        let mut record = RunRecord::failed("gups", System::Kernel, String::new());
+        record.model_errors = vec!["kernel is > oracle".to_owned()];
+        let page = render("t", &machine(), &[record]).unwrap();
+        let wanted = "<p class=\"bad\">Error of the model: gups: kernel is &gt; oracle</p>";
+        assert!(page.contains(wanted), "{page}");
     }
 
     #[test]

@@ -313,6 +313,9 @@ pub struct RunRecord {
     pub moves: Moves,
     /// Why the run does not count; absent where all is well.
     pub failed: Option<String>,
+    /// What cannot be, and so is an error of the model; nothing usually.
+    #[serde(default)]
+    pub model_errors: Vec<String>,
     /// Why there was no run: what the kernel lacks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
@@ -361,6 +364,7 @@ impl RunRecord {
             written: Vec::new(),
             moves: Moves::default(),
             failed: Some(why),
+            model_errors: Vec::new(),
             skipped: None,
             tried: Vec::new(),
             fast_free_bytes: None,
@@ -527,6 +531,7 @@ mod tests {
             "tpm_committed",
             "tpm_aborted",
             "shadow_hits",
+            "model_errors",
             "series",
         ] {
             assert!(value.get(key).is_some(), "{key}");

@@ -41,7 +41,7 @@ pub fn render(records: &[RunRecord]) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     let mut text = table.to_string();
-    for note in notes(records) {
+    for note in notes(records).into_iter().chain(model_errors(records)) {
         text += &format!("\n{note}");
     }
     for record in records {
@@ -68,6 +68,16 @@ pub fn notes(records: &[RunRecord]) -> Vec<String> {
         .filter(|told| !told.is_empty());
     let rates = records.iter().filter_map(rates_tried);
     verdicts.chain(rates).chain(paces(records)).collect()
+}
+
+/// What the runs show to be wrong with the model, a line each.
+#[must_use]
+pub fn model_errors(records: &[RunRecord]) -> Vec<String> {
+    let each = |run: &RunRecord| -> Vec<String> {
+        let line = |error| format!("Error of the model: {}: {error}", run.workload);
+        run.model_errors.iter().map(line).collect()
+    };
+    records.iter().flat_map(each).collect()
 }
 
 /// Which rate a record is of, and what the others came to.
@@ -211,6 +221,19 @@ mod tests {
         }];
         let told = notes(&[record]);
         assert!(told[0].contains("up to 20 % slower"), "{told:?}");
+    }
+
+    #[test]
+    fn errors_of_the_model_are_under_the_table() {
+        let mut record = RunRecord::failed("gups", System::Kernel, String::new());
+        record.failed = None;
+        assert!(!render(&[record.clone()]).contains("Error"));
+        record.model_errors = vec!["kernel is too fast".to_owned()];
+        let text = render(&[record]);
+        assert!(
+            text.ends_with("\nError of the model: gups: kernel is too fast"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -83,6 +83,35 @@ impl Ratios {
     }
 }
 
+/// Notes in each record what cannot be, and so is an error of the model.
+pub fn note_model_errors(records: &mut [RunRecord]) {
+    let oracles = records.iter().filter(|run| run.system == System::Oracle);
+    let oracles: Vec<RunRecord> = oracles.cloned().collect();
+    for record in records {
+        let oracle = oracles.iter().find(|one| one.workload == record.workload);
+        let error = oracle.and_then(|oracle| above_oracle(record, oracle));
+        record.model_errors = error.into_iter().collect();
+    }
+}
+
+/// The oracle places pages once and for all, so that a system may well be above it where the accesses change.
+fn above_oracle(record: &RunRecord, oracle: &RunRecord) -> Option<String> {
+    let bad = record.failed.is_some() || oracle.failed.is_some() || record.moved_at.is_some();
+    let ratios = Ratios::of(record, oracle).filter(|_| !bad)?;
+    let above = ratios.word() == Some(Word::Ahead);
+    let ((least, most), median) = (ratios.interval(), ratios.median());
+    above.then(|| {
+        format!(
+            "{} comes to {:.1} % of the oracle's speed ({:.1} to {:.1} % in all rounds), and no placement is better \
+             than the oracle's",
+            record.system.name(),
+            median * 100.0,
+            least * 100.0,
+            most * 100.0
+        )
+    })
+}
+
 /// A system as a sentence names it.
 fn words(system: System) -> &'static str {
     match system {
@@ -230,6 +259,35 @@ mod tests {
         let ratios = Ratios::of(&three[0], &three[1]).expect("rounds");
         assert_eq!(ratios.rounds(), [1.1, 1.2, 1.5]);
         assert_eq!(ratios.text(""), "1.20, 1.10 to 1.50");
+    }
+
+    /// What is noted of a system with these rates where the oracle has 100 and 200.
+    fn noted(rates: &[f64], change: fn(&mut RunRecord)) -> Vec<String> {
+        let mut records = [
+            ran(System::Kernel, rates),
+            ran(System::Oracle, &[100.0, 200.0][..rates.len()]),
+        ];
+        change(&mut records[0]);
+        note_model_errors(&mut records);
+        assert!(records[1].model_errors.is_empty(), "the oracle itself");
+        records[0].model_errors.clone()
+    }
+
+    #[test]
+    fn what_is_above_the_oracle_in_all_rounds_is_an_error_of_the_model() {
+        assert_eq!(
+            noted(&[103.0, 210.0], |_| ()),
+            [
+                "kernel comes to 104.0 % of the oracle's speed (103.0 to 105.0 % in all rounds), and no placement is \
+              better than the oracle's"
+            ]
+        );
+        let none: [&str; 0] = [];
+        assert_eq!(noted(&[150.0, 199.0], |_| ()), none, "its rounds differ");
+        assert_eq!(noted(&[150.0], |_| ()), none, "one round says nothing");
+        assert_eq!(noted(&[103.0, 210.0], |of| of.moved_at = Some(30.0)), none);
+        let failed = |of: &mut RunRecord| of.failed = Some("Memory is wrong".to_owned());
+        assert_eq!(noted(&[103.0, 210.0], failed), none);
     }
 
     #[test]

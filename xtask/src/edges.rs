@@ -58,6 +58,7 @@ pub(crate) const ALLOWED: &[(&str, &[&str])] = &[
             "terrace-sys",
             "terrace-proto",
             "terrace-agent",
+            "terrace-experiment",
         ],
     ),
     (

@@ -14,6 +14,7 @@ mod work;
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
+use std::path::Path;
 
 use terrace_claims::Finding;
 use terrace_claims::Judgement;
@@ -21,12 +22,14 @@ use terrace_claims::Run;
 use terrace_claims::judge;
 use terrace_experiment::Kept;
 use terrace_experiment::Key;
+use terrace_experiment::RunInfo;
 
 use crate::Usage;
 use crate::args::ClaimsArgs;
 use crate::out::note;
 use files::Folder;
 use files::Loaded;
+use print::MadeWith;
 use work::Figures;
 
 /// A claim and what came of it.
@@ -50,6 +53,7 @@ pub(crate) fn claims(args: &ClaimsArgs) -> anyhow::Result<u8> {
     if args.finished {
         leave_out_unfinished(&mut folder, &kept);
     }
+    let made_with = made_with(&folder);
     let figures = work::run_all(folder.runs, jobs, &kept)?;
     let judged: Vec<_> = folder
         .claims
@@ -75,7 +79,7 @@ pub(crate) fn claims(args: &ClaimsArgs) -> anyhow::Result<u8> {
         })
         .collect();
     if args.json {
-        print::json(&judged)?;
+        print::json(&judged, &made_with)?;
     } else if args.markdown {
         print::markdown(&judged);
     } else {
@@ -86,6 +90,18 @@ pub(crate) fn claims(args: &ClaimsArgs) -> anyhow::Result<u8> {
         matches!(finding, Finding::Broken | Finding::NotTheCause)
     });
     Ok(u8::from(broken))
+}
+
+/// What each run is made with.
+fn made_with(folder: &Folder) -> MadeWith {
+    let claims = folder.claims.iter();
+    let runs = claims.flat_map(|loaded| loaded.claim.all_runs());
+    let of = |run: &Run| {
+        let (key, machine_file) = (run.spec.key(), Path::new(&run.spec.machine));
+        let setup = &folder.runs.get(&key)?.setup;
+        Some((key, RunInfo::of_simulation(setup, machine_file)))
+    };
+    runs.filter_map(of).collect()
 }
 
 /// Leaves only what needs no run.

@@ -131,6 +131,14 @@ fn a_refuted_claim_that_holds_is_pointed_out() {
     assert_eq!(rows[0]["finding"], "holds_now");
     assert_eq!(rows[0]["verdict"], "holds");
     assert_eq!(rows[0]["checks"][0]["holds"], true);
+    // Beside its figures a run says what it was made with.
+    let run = &rows[0]["runs"]["a"];
+    assert!(run["fast_access_ratio"].is_number(), "{run}");
+    for field in ["revision", "machine_hash", "costs", "seed"] {
+        assert!(!run["run"][field].is_null(), "{field}: {run}");
+    }
+    assert_eq!(run["run"]["seconds"], 3.0);
+    assert_eq!(run["run"]["machine_file"], "machines/m.toml");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use serde::Serialize;
 use terrace_bench::primitives;
 use terrace_bench::primitives::Figure;
 use terrace_bench::primitives::Options;
+use terrace_experiment::RunInfo;
 use terrace_machine_spec::Machine;
 
 use crate::boot;
@@ -34,6 +35,15 @@ pub struct Factor {
     pub against_dilation: f64,
     /// Where the real cost is from: `host`, `machine` or `host minor fault`.
     pub real_from: String,
+}
+
+/// All of them, as JSON.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// What the guest's side was made with.
+    pub run: RunInfo,
+    /// Each thing.
+    pub factors: Vec<Factor>,
 }
 
 /// Why calibration failed.

@@ -7,9 +7,12 @@ use std::time::Duration;
 use anyhow::Context;
 use terrace_bench::primitives;
 use terrace_bench::primitives::Options;
+use terrace_experiment::RunInfo;
+use terrace_lab::boot;
 use terrace_lab::boot::BOOT_TIMEOUT;
 use terrace_lab::boot::Spec;
 use terrace_lab::calibrate;
+use terrace_lab::calibrate::Calibration;
 use terrace_lab::job::Delays;
 use terrace_lab::job::GUEST_DIR;
 use terrace_lab::job::Job;
@@ -45,9 +48,15 @@ pub(crate) fn main(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
         program: std::env::current_exe().context("Cannot find the running program")?,
         forward: None,
     };
-    let (factors, _) = calibrate::calibrate(&spec)?;
+    let (factors, outcome) = calibrate::calibrate(&spec)?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&factors)?);
+        let machine_file = args.guest.machine.as_path();
+        let made_by = (boot::emulator()?, outcome.kernel);
+        let calibration = Calibration {
+            run: RunInfo::of_machine((&machine.name, &machine), machine_file, made_by),
+            factors,
+        };
+        println!("{}", serde_json::to_string_pretty(&calibration)?);
     } else {
         print!("{}", calibrate::table(&machine, &factors));
     }

@@ -31,6 +31,7 @@ use terrace_lab::validate::results::Figures;
 use terrace_lab::validate::results::LabRun;
 use terrace_lab::validate::results::Results;
 use terrace_lab::validate::results::SystemResult;
+use terrace_lab::validate::results::parameters_by_system;
 use terrace_lab::validate::simulated;
 use terrace_lab::validate::table;
 use terrace_machine_spec::Machine;
@@ -185,7 +186,7 @@ fn from_lab(args: &ValidateArgs, machine: &Machine) -> anyhow::Result<(Results, 
     let run = records.iter().flatten().find_map(|run| run.run.as_deref());
     let run = run.context("No run says what it was made with")?;
     let run = RunInfo {
-        parameters: std::collections::BTreeMap::new(),
+        parameters: parameters_by_system(records.iter().flatten()),
         ..run.clone()
     };
     Ok((in_cases(args, &bench, &records, run)?, left))

@@ -18,6 +18,7 @@ use anyhow::bail;
 use terrace_proto::SOCKET_ENV;
 
 use crate::driver::Counts;
+use crate::made_with;
 use crate::options::Options;
 
 /// A started process with its pipes; killed if dropped while it runs.
@@ -221,7 +222,7 @@ fn report(options: &Options, counts: Option<&Counts>, verdict: &str) -> anyhow::
         return Ok(());
     };
     if options.json {
-        println!("{}", serde_json::to_string(counts)?);
+        println!("{}", made_with::json(counts, Some(options.seconds))?);
         return Ok(());
     }
     println!("{verdict}");

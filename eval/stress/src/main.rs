@@ -10,6 +10,7 @@ mod cost;
 mod driver;
 mod judge;
 mod link;
+mod made_with;
 mod options;
 mod storm;
 mod toll;

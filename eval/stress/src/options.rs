@@ -112,7 +112,7 @@ pub(crate) struct Options {
     /// With --cost: pages in no order, with gaps, as a policy picks them.
     #[arg(long)]
     pub(crate) scattered: bool,
-    /// Print the counts as JSON.
+    /// Print the counts and what they were made with as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -150,7 +150,7 @@ pub(crate) struct TollOptions {
     /// How long a turn takes, ms.
     #[arg(long, default_value_t = 5)]
     pub(crate) milliseconds: u64,
-    /// Print the table as JSON.
+    /// Print the table and what it was made with as JSON.
     #[arg(long)]
     pub(crate) json: bool,
     /// What manages a program when it is put before its command: terrace run --

@@ -38,6 +38,7 @@ use terrace_sys::unix_channel::Listener;
 use crate::driver::Random;
 use crate::driver::WINDOW;
 use crate::link::Link;
+use crate::made_with;
 use crate::options::StormOptions;
 
 /// Between two looks at a process's pages.
@@ -99,7 +100,7 @@ pub(crate) fn run(options: &StormOptions) -> anyhow::Result<ExitCode> {
         counts: Counts::default(),
     };
     let status = storm.last(&listener, program(&options.command, &agent, &socket))?;
-    let counts = serde_json::to_string(&storm.counts)?;
+    let counts = made_with::json(&storm.counts, None)?;
     match &options.report {
         Some(file) => std::fs::write(file, counts)
             .with_context(|| format!("Cannot write the report {}", file.display()))?,

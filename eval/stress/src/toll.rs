@@ -25,6 +25,7 @@ use anyhow::Context;
 use anyhow::bail;
 use serde::Serialize;
 
+use crate::made_with;
 use crate::options::TollOptions;
 
 const WORKS: [&str; 4] = ["threads", "touch", "fork", "fork-huge"];
@@ -91,7 +92,8 @@ pub(crate) fn run(options: &TollOptions) -> anyhow::Result<()> {
         worker.end()?;
     }
     if options.json {
-        println!("{}", serde_json::to_string(&tolls)?);
+        let works = BTreeMap::from([("works", tolls)]);
+        println!("{}", made_with::json(&works, None)?);
         return Ok(());
     }
     println!("work            plain us   managed us   ratio   of all turns   control");

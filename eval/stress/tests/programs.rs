@@ -35,6 +35,7 @@ fn storm_with(
     let text = std::fs::read_to_string(report.path()).expect("a report");
     let counts: Value =
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: '{text}' {output:?}"));
+    assert!(counts["run"]["kernel"].is_string(), "{counts}");
     if counts["agents"] == 0 && counts["refused"] != 0 {
         eprintln!("SKIPPED: no transactions here: {counts}");
         return None;

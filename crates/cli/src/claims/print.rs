@@ -13,10 +13,12 @@ use terrace_claims::Cause;
 use terrace_claims::Claim;
 use terrace_claims::Finding;
 use terrace_claims::Paper;
+use terrace_claims::Run;
 use terrace_claims::Status;
 use terrace_claims::Verdict;
 use terrace_claims::judge::describe;
 use terrace_claims::relation;
+use terrace_experiment::RunInfo;
 
 use super::Judged;
 use super::work::Figures;
@@ -41,9 +43,20 @@ struct Row<'a> {
     missing: &'a [String],
     checks: Vec<Check>,
     without_cause: Vec<Check>,
-    runs: &'a BTreeMap<String, Figures>,
-    changed: &'a BTreeMap<String, Figures>,
+    runs: BTreeMap<&'a str, Made<'a>>,
+    changed: BTreeMap<&'a str, Made<'a>>,
 }
+
+/// A run: its figures, and what it was made with.
+#[derive(Serialize)]
+struct Made<'a> {
+    run: &'a RunInfo,
+    #[serde(flatten)]
+    figures: &'a Figures,
+}
+
+/// What each run was made with, by [`terrace_claims::RunSpec::key`].
+pub(crate) type MadeWith = BTreeMap<String, RunInfo>;
 
 #[derive(Serialize)]
 struct Check {
@@ -52,13 +65,13 @@ struct Check {
     holds: bool,
 }
 
-pub(crate) fn json(all: &[Judged]) -> anyhow::Result<()> {
-    let rows: Vec<_> = all.iter().map(row).collect();
+pub(crate) fn json(all: &[Judged], made_with: &MadeWith) -> anyhow::Result<()> {
+    let rows: Vec<_> = all.iter().map(|judged| row(judged, made_with)).collect();
     say!("{}", serde_json::to_string_pretty(&rows)?);
     Ok(())
 }
 
-fn row(judged: &Judged) -> Row<'_> {
+fn row<'a>(judged: &'a Judged, made_with: &'a MadeWith) -> Row<'a> {
     let (claim, judgement) = (&judged.loaded.claim, &judged.judgement);
     let changes = claim.counterfactual.as_ref();
     Row {
@@ -76,9 +89,27 @@ fn row(judged: &Judged) -> Row<'_> {
         missing: &judgement.missing,
         checks: checks(claim, &judgement.checks),
         without_cause: checks(claim, &judgement.without_cause),
-        runs: &judged.runs,
-        changed: &judged.changed,
+        runs: made(&claim.runs, &judged.runs, made_with),
+        changed: changes.map_or_else(BTreeMap::new, |other| {
+            made(&other.runs, &judged.changed, made_with)
+        }),
     }
+}
+
+/// Those of the runs that were made.
+fn made<'a>(
+    runs: &'a [Run],
+    figures: &'a BTreeMap<String, Figures>,
+    made_with: &'a MadeWith,
+) -> BTreeMap<&'a str, Made<'a>> {
+    let of = |run: &'a Run| {
+        let made = Made {
+            run: made_with.get(&run.spec.key())?,
+            figures: figures.get(&run.name)?,
+        };
+        Some((run.name.as_str(), made))
+    };
+    runs.iter().filter_map(of).collect()
 }
 
 fn checks(claim: &Claim, of: &[relation::Check]) -> Vec<Check> {

@@ -2,11 +2,14 @@
 //! What a validation came to, in the compact form that is kept in the repository: the table is made of it, and the
 //! simulator can be held against its figures again without the lab. Pure.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context;
 use serde::Deserialize;
 use serde::Serialize;
+use serde_json::Map;
+use serde_json::Value;
 use terrace_experiment::RunInfo;
 
 use super::cells::Settings;
@@ -21,7 +24,8 @@ use crate::job::GuestNode;
 /// Everything.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Results {
-    /// What the lab's runs were made with; the kernel is the guest's.
+    /// What the lab's runs were made with; the kernel is the guest's, and parameters are by system
+    /// ([`parameters_by_system`]).
     pub run: RunInfo,
     /// A hash of the simulator's sources that made the simulated figures.
     pub simulator: String,
@@ -120,6 +124,18 @@ impl LabRun {
     }
 }
 
+/// The parameters that each system ran with in the lab, those that have their defaults too; of one without, none.
+pub fn parameters_by_system<'a>(
+    runs: impl IntoIterator<Item = &'a RunRecord>,
+) -> BTreeMap<String, Value> {
+    let of = |record: &RunRecord| {
+        let parameters = &record.run.as_ref()?.parameters;
+        let object: Map<String, Value> = parameters.clone().into_iter().collect();
+        Some((record.system.name().to_owned(), object.into()))
+    };
+    runs.into_iter().filter_map(of).collect()
+}
+
 impl SystemResult {
     /// Median of the lab's rounds; 0 of none.
     #[must_use]
@@ -176,5 +192,36 @@ impl Results {
     pub fn nulls_are_caught(&self) -> bool {
         let nulls: Vec<_> = self.cases.iter().flat_map(judge::nulls).collect();
         !nulls.is_empty() && nulls.iter().all(|null| null.caught)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_system_has_its_own_parameters() {
+        let made_by = || ("QEMU 1".to_owned(), "6.12".to_owned());
+        let ran = |system: &str| {
+            let run = RunInfo::of_machine(("m", &0), "m.toml".as_ref(), made_by());
+            let given = BTreeMap::from([("sample_period".to_owned(), 397.into())]);
+            let system: System = system.parse().expect("a system");
+            RunRecord {
+                run: Some(Box::new(run.with_parameters(system.policy(), given))),
+                ..RunRecord::failed("gups", system, String::new())
+            }
+        };
+        let runs = [ran("hemem"), ran("adaptive"), ran("hemem")];
+        let parameters = parameters_by_system(&runs);
+        assert_eq!(parameters.len(), 2);
+        assert_eq!(parameters["hemem"]["sample_period"], 397, "as given");
+        assert!(
+            parameters["hemem"]["cooling_threshold"].is_string(),
+            "default"
+        );
+        assert!(
+            parameters["adaptive"]["cooling_threshold"].is_null(),
+            "not its own"
+        );
     }
 }

@@ -2,6 +2,8 @@
 //! The results as one HTML file: opens without a network, on a phone and on a desktop, in light
 //! and in dark.
 
+mod texts;
+
 use std::fmt::Write;
 
 use terrace_chart::Bar;
@@ -21,52 +23,6 @@ use super::table::times_none;
 use super::table::written;
 use super::verdict::Ratios;
 
-const ABOUT: &str = "Each run boots an emulated machine with a fast and a slow memory node under \
-    an unpatched kernel. The slow node is as slow, against the fast one, as the machine file says; \
-    the emulator counts which node serves each access. Rates compare with each other, not with \
-    those of a real machine.";
-
-/// What a first-time reader may not know.
-const GLOSSARY: [(&str, &str); 10] = [
-    ("none", "no tiering: pages stay where they were put first"),
-    (
-        "kernel",
-        "the kernel's own tiering: numa_balancing 2, and demotion",
-    ),
-    (
-        "oracle",
-        "the best static placement, known beforehand from the true counts of accesses",
-    ),
-    (
-        "ops/s",
-        "operations a second in the last third of a run, the mean, idle seconds included; of several runs, the median",
-    ),
-    (
-        "× none",
-        "the rate in times of no tiering's of the same round: the median of the rounds, the least and the greatest",
-    ),
-    (
-        "fast accesses",
-        "the share of accesses to memory that the fast node served, in the last third of a run; of several runs, the median",
-    ),
-    (
-        "promoted, demoted",
-        "pages moved to the fast node, away from it",
-    ),
-    (
-        "90 % of oracle after",
-        "seconds until the rate was 90 % of the oracle's",
-    ),
-    (
-        "TPM",
-        "transactional page migration (Nomad): a page is copied while it stays accessible, and a write aborts that",
-    ),
-    (
-        "shadow hit",
-        "a page went down onto the copy that had been kept of it, and nothing was copied",
-    ),
-];
-
 /// The page: who is ahead in words, the machine, all runs in one chart; then how it went, and the figures.
 ///
 /// # Errors
@@ -85,7 +41,7 @@ pub fn render(title: &str, machine: &Machine, records: &[RunRecord]) -> anyhow::
     busy(&mut out, records)?;
     out.push_str("</section>\n<section>\n<h2>The machine</h2>\n");
     picture(&mut out, machine)?;
-    writeln!(out, "<p>{ABOUT}</p>")?;
+    writeln!(out, "<p>{}</p>", texts::ABOUT)?;
     if let Some(kernel) = records.iter().map(|r| &r.kernel).find(|k| !k.is_empty()) {
         writeln!(out, "<p>Kernel {}.</p>", escape(kernel))?;
     }
@@ -99,14 +55,10 @@ pub fn render(title: &str, machine: &Machine, records: &[RunRecord]) -> anyhow::
     for workload in workloads {
         section(&mut out, workload, records)?;
     }
-    glossary(&mut out)?;
-    out.push_str(NEXT);
+    texts::glossary(&mut out)?;
+    texts::next(&mut out, records)?;
     Ok(terrace_chart::page(title, &out, &super::record::looks()))
 }
-
-const NEXT: &str = "<section>\n<h2>Try next</h2>\n<p>Your own program in the same machine: \
-    <code>terrace-lab run --machine machines/cxl-2tier.toml -- terrace run --stats -- CMD</code></p>\n\
-    <p>On a machine with two tiers: <code>terrace doctor</code>, then <code>terrace run -- CMD</code></p>\n</section>\n";
 
 fn busy(out: &mut String, records: &[RunRecord]) -> std::fmt::Result {
     let busiest = records.iter().filter_map(|r| r.host_busy_ratio);
@@ -159,15 +111,6 @@ fn bars<'a>(workload: &str, all: &'a [RunRecord]) -> Vec<Bar<'a>> {
         }
     };
     runs().map(bar).collect()
-}
-
-fn glossary(out: &mut String) -> std::fmt::Result {
-    out.push_str("<section>\n<details><summary>Words</summary>\n<dl>\n");
-    for (term, means) in GLOSSARY {
-        writeln!(out, "<dt>{term}</dt><dd>{means}</dd>")?;
-    }
-    out.push_str("</dl>\n</details>\n</section>\n");
-    Ok(())
 }
 
 fn section(out: &mut String, workload: &str, all: &[RunRecord]) -> anyhow::Result<()> {

@@ -13,6 +13,7 @@ mod lacking;
 mod machine;
 mod presets;
 mod programs;
+mod quality;
 mod runs;
 mod samples;
 mod sockets;

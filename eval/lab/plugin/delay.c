@@ -8,10 +8,13 @@
  *                 a hardware prefetcher has it on the way. The vCPU's stream engine delivers
  *                 lines at the stream bandwidth, at most AHEAD lines before they are used, so a
  *                 program (or an emulator) slower than that waits for nothing. Loads and stores
- *                 have an engine each.
+ *                 have an engine each. A line that belongs to a stream (it is the stream's last, or
+ *                 beside that; the first of the STREAMS places counts) becomes its last; any
+ *                 other begins one, and the places are given out in turn.
  *   both          plus the time until the node is free: every line keeps its node busy for
  *                 line size / bandwidth, and requests queue behind each other
- *   write-back    keeps the node busy, nobody waits for it
+ *   write-back    keeps the node busy, nobody waits for it; it is asked for before the miss that
+ *                 caused it, and takes what a store of the socket that missed takes
  */
 #include "model.h"
 

@@ -51,8 +51,9 @@ static void install(qemu_plugin_id_t id);
 enum l1 { L1_HIT, L1_DIRTIED, L1_MISS };
 
 /*
- * What the vCPU's small private cache makes of an access. L1_DIRTIED: the line is there, and this is
- * the first store to it since it came, of which the shared cache has to know.
+ * What the vCPU's small private cache makes of an access: each set has the two lines used last.
+ * L1_DIRTIED: the line is there, and this is the first store to it since it came, of which the shared
+ * cache has to know.
  */
 static inline enum l1 l1_access(struct vcpu *v, uint64_t vline, bool store)
 {

@@ -3,6 +3,11 @@
  * A set-associative last-level cache for each socket, shared by its vCPUs: physical tags, CLOCK
  * replacement, write-back.
  *
+ * The ways of a set are a ring with a hand. A hit sets its way's reference bit. A miss takes the first
+ * way at or after the hand whose bit is clear, clears the bits on the way there, and leaves the hand
+ * behind it; a line comes in with its bit clear. A store makes its line dirty, and its writer the
+ * last; the line goes clean only by being given back.
+ *
  * vCPU threads use it without a lock. Two of them in one set at the same instant can lose a
  * reference bit or enter a line twice; both are worth one miss at most and are accepted, because
  * a lock would cost more than the model is exact.

@@ -350,7 +350,13 @@ impl<M: Mode> Balancing<M> {
         }
     }
 
-    fn ended(&mut self, page: PageRef, migration: Migration, verdict: Verdict) {
+    fn ended(
+        &mut self,
+        page: PageRef,
+        from: Option<NodeId>,
+        migration: Migration,
+        verdict: Verdict,
+    ) {
         let moved = matches!(verdict, Verdict::Moved { .. } | Verdict::MovedOntoShadow);
         let bytes = page.size.bytes();
         let unit = self.space.find(page);
@@ -376,8 +382,9 @@ impl<M: Mode> Balancing<M> {
                 {
                     *list = List::Inactive;
                 }
-                // Which node it came from: the one that ordered it.
-                let from = self.nodes.iter_mut().find(|k| k.sends_to(to));
+                // Where the mover does not say, of the nodes that demote there the first.
+                let ordered = |k: &&mut Kswapd| from.map_or(k.sends_to(to), |from| k.node == from);
+                let from = self.nodes.iter_mut().find(ordered);
                 if let Some(from) = from {
                     from.ended(bytes, moved);
                     let node = from.node;
@@ -449,10 +456,11 @@ impl<M: Mode> Policy for Balancing<M> {
             } => self.fault(now, page, (node, cpu_node), idle),
             Event::Ended {
                 page,
+                from,
                 migration,
                 verdict,
                 ..
-            } => self.ended(page, migration, verdict),
+            } => self.ended(page, from, migration, verdict),
             Event::Memory { node, memory } => self.sampled(node, memory),
             Event::Probed {
                 page,

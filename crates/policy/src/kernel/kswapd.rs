@@ -7,8 +7,9 @@
 //! target. An inactive page that was accessed since the hand was there last is kept, and becomes active
 //! the second time (`folio_check_references`); one that was not is demoted. Active pages are left alone
 //! until there are more of them than inactive ones, and become inactive then (`inactive_is_low`, whose
-//! ratio is 1 below a GiB; greater nodes keep more active). Each round looks at `pages >> priority`, with a priority that starts at 12 and falls while rounds do not free
-//! enough, as `balance_pgdat` does; but it is one thread, and each look at a page takes it time.
+//! ratio is 1 below a GiB of pages; more of them keep more active). Each round looks at `pages >> priority`, with a
+//! priority that starts at 12 and falls while rounds look at less than is to be freed, or free nothing, as
+//! `balance_pgdat` does; but it is one thread, and each look at a page takes it time.
 
 use std::collections::VecDeque;
 
@@ -22,6 +23,8 @@ use crate::event::Reason;
 
 /// `DEF_PRIORITY`.
 pub(super) const PRIORITY: u32 = 12;
+/// `SWAP_CLUSTER_MAX`.
+const CLUSTER: u64 = 32;
 
 /// Which of the two lists a page is on, and whether it was seen accessed there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -49,6 +52,8 @@ pub(super) struct Kswapd {
     in_flight_bytes: u64,
     /// Bytes ordered away in this round.
     pub(super) freed: u64,
+    /// Pages that the last round looked at; none since it woke.
+    looked: Option<u64>,
     /// Pages it can look at in a round.
     round_max: u64,
     /// Bytes of active pages.
@@ -68,6 +73,7 @@ impl Kswapd {
             in_flight: 0,
             in_flight_bytes: 0,
             freed: 0,
+            looked: None,
             round_max: round_max.max(1),
             active: 0,
         }
@@ -84,6 +90,7 @@ impl Kswapd {
         if !self.awake {
             self.awake = true;
             self.priority = PRIORITY;
+            self.looked = None;
         }
     }
 
@@ -122,17 +129,25 @@ impl Kswapd {
         if self.waits() {
             return None;
         }
-        // The last round freed too little: look at more.
-        if self.freed == 0 {
+        // The last round did too little: look at more.
+        if let Some(looked) = self.looked
+            && (looked < self.to_reclaim() || self.freed == 0)
+        {
             self.priority = self.priority.saturating_sub(1).max(1);
         }
         self.freed = 0;
-        let pages = (self.memory.total_bytes >> 12 >> self.priority).max(32);
+        let pages = (self.memory.total_bytes >> 12 >> self.priority).max(CLUSTER);
         let pages = pages.min(self.round_max);
+        self.looked = Some(pages);
         Some(Action::ProbeNext {
             node: self.node,
             pages: u32::try_from(pages).unwrap_or(u32::MAX),
         })
+    }
+
+    /// Pages that a round is to free (`kswapd_shrink_node`).
+    pub(super) fn to_reclaim(&self) -> u64 {
+        (self.memory.high_bytes >> 12).max(CLUSTER)
     }
 
     /// As the kernel: the square root of ten times the node's GiB, at least 1, active bytes for each

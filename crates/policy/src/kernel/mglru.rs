@@ -38,8 +38,6 @@ const GENS_MIN: u64 = 2;
 /// `MIN_LRU_BATCH` and `MAX_LRU_BATCH`: 64 and 64 times that, pages.
 const BATCH: u64 = 64;
 const BATCH_MAX: u64 = 64 * BATCH;
-/// `SWAP_CLUSTER_MAX`.
-const CLUSTER: u64 = 32;
 /// Entries of a page table.
 const TABLE: u32 = 512;
 /// An accessed entry for each cache line of entries makes a table worth walking.
@@ -207,7 +205,7 @@ impl Mglru {
 
     /// `set_initial_priority`.
     fn first_priority(&self, kswapd: &Kswapd) -> u32 {
-        let wanted = to_reclaim(kswapd);
+        let wanted = kswapd.to_reclaim();
         if wanted < BATCH {
             return PRIORITY;
         }
@@ -254,7 +252,7 @@ impl Mglru {
             self.phase = Phase::Rest;
             return;
         }
-        if scanned >= all || kswapd.freed >> 12 >= to_reclaim(kswapd) {
+        if scanned >= all || kswapd.freed >> 12 >= kswapd.to_reclaim() {
             self.end_round(scanned, kswapd);
             return;
         }
@@ -272,7 +270,7 @@ impl Mglru {
     /// What `balance_pgdat` does after a round.
     fn end_round(&mut self, scanned: u64, kswapd: &mut Kswapd) {
         self.phase = Phase::Rest;
-        if scanned < to_reclaim(kswapd) || kswapd.freed == 0 {
+        if scanned < kswapd.to_reclaim() || kswapd.freed == 0 {
             kswapd.priority -= 1;
             if kswapd.priority == 0 {
                 kswapd.sleep();
@@ -480,11 +478,6 @@ impl Mglru {
             self.min_seq += 1;
         }
     }
-}
-
-/// Pages that a round is to free.
-fn to_reclaim(kswapd: &Kswapd) -> u64 {
-    (kswapd.memory.high_bytes >> 12).max(CLUSTER)
 }
 
 /// The place of a generation.

@@ -150,11 +150,11 @@ impl Kswapd {
         (self.memory.high_bytes >> 12).max(CLUSTER)
     }
 
-    /// As the kernel: the square root of ten times the node's GiB, at least 1, active bytes for each
-    /// inactive one.
+    /// As the kernel: the square root of ten times the GiB of pages on both lists, at least 1, active bytes for
+    /// each inactive one.
     fn inactive_is_low(&self) -> bool {
         let used = self.memory.total_bytes - self.memory.free_bytes.min(self.memory.total_bytes);
-        let ratio = ((self.memory.total_bytes >> 30) * 10).isqrt().max(1);
+        let ratio = ((used >> 30) * 10).isqrt().max(1);
         used.saturating_sub(self.active).saturating_mul(ratio) < self.active
     }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The kernel's scan period (`update_task_scan_period` in `kernel/sched/fair.c`).
 //!
-//! At the end of each pass: without faults, or with failed migrations, it doubles. Mostly private or
-//! mostly local faults lengthen it in tenths, others shorten it. A fault is private if the same
-//! thread had the page's last one: by chance one of `threads`.
+//! At the end of each pass: without faults that are local or shared, or with failed migrations, it doubles.
+//! Mostly private or mostly local faults lengthen it in tenths, others shorten it. A fault is private if the same
+//! thread had the page's last one: by chance one of `threads`, and a single thread's all.
 //!
 //! With tiers (`numa_balancing=2`) it is simpler. A fault on a page that stays in slow memory is not
 //! counted at all (`task_numa_fault` returns), one that was promoted is remote and, its last thread
@@ -104,7 +104,8 @@ impl ScanPeriod {
     fn next(&self) -> Nanos {
         let all = self.local + self.remote;
         let period = self.period.0;
-        if all == 0 || self.failed {
+        let quiet = self.local == 0 && (all == 0 || self.threads == 1);
+        if quiet || self.failed {
             return Nanos((period * 2).min(self.max.0));
         }
         let slot = period.div_ceil(SLOTS);
@@ -134,10 +135,65 @@ mod tests {
         assert_eq!(scan.tick(Nanos::from_secs(5)), Some(Nanos::from_secs(1)));
         let mut single = ScanPeriod::new(Nanos::from_secs(1), Nanos::from_secs(60), 1);
         let _ = single.tick(Nanos(1));
-        single.fault(false);
+        single.fault(true);
         assert_eq!(
             single.tick(Nanos::from_secs(2)),
             Some(Nanos::from_millis(1300))
+        );
+    }
+
+    /// `update_task_scan_period` (Linux 6.12, as 5.13): of a period of 10 s a slot is 1 s. A fault of one of two threads
+    /// is private half the time. `local + shared == 0` is quiet: faults of a single thread are all private.
+    #[test]
+    fn a_pass_changes_the_period_by_where_its_faults_were() {
+        for (threads, local, remote, failed, expected) in [
+            (16, 0, 0, false, 20),
+            (16, 10, 0, true, 20),
+            (16, 10, 0, false, 13),
+            (16, 8, 2, false, 11),
+            (16, 7, 3, false, 11),
+            (16, 6, 4, false, 9),
+            (16, 3, 7, false, 6),
+            (16, 0, 10, false, 3),
+            (2, 0, 10, false, 8),
+            (2, 6, 4, false, 9),
+            (1, 1, 9, false, 13),
+            (1, 10, 0, false, 13),
+            (1, 0, 10, false, 20),
+        ] {
+            let mut scan = ScanPeriod::new(Nanos::from_secs(1), Nanos::from_secs(60), threads);
+            scan.period = Nanos::from_secs(10);
+            (scan.local, scan.remote, scan.failed) = (local, remote, failed);
+            let case = (threads, local, remote, failed);
+            assert_eq!(scan.next(), Nanos::from_secs(expected), "{case:?}");
+        }
+    }
+
+    /// `clamp(…, task_scan_min, task_scan_max)`, and `numa_scan_period_max` where it doubles.
+    #[test]
+    fn the_period_stays_within_its_bounds() {
+        for (period, local, remote, expected) in [(2, 0, 10, 1), (55, 10, 0, 60), (40, 0, 0, 60)] {
+            let mut scan = ScanPeriod::new(Nanos::from_secs(1), Nanos::from_secs(60), 16);
+            scan.period = Nanos::from_secs(period);
+            (scan.local, scan.remote) = (local, remote);
+            assert_eq!(scan.next(), Nanos::from_secs(expected), "{period}");
+        }
+    }
+
+    /// What a pass saw is no matter of the next one's.
+    #[test]
+    fn each_pass_counts_for_itself() {
+        let mut scan = ScanPeriod::new(Nanos::from_secs(1), Nanos::from_secs(60), 16);
+        let _ = scan.tick(Nanos(1));
+        scan.migration_failed();
+        scan.fault(true);
+        assert_eq!(scan.tick(Nanos::from_secs(2)), Some(Nanos::from_secs(2)));
+        scan.fault(true);
+        let next = scan.tick(Nanos::from_secs(4));
+        assert_eq!(next, Some(Nanos::from_millis(2_600)), "it did not fail");
+        assert_eq!(
+            scan.tick(Nanos::from_secs(7)),
+            Some(Nanos::from_millis(5_200))
         );
     }
 

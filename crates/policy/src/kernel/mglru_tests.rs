@@ -8,6 +8,9 @@ use terrace_core::Pid;
 use super::*;
 use crate::event::Migration;
 
+#[path = "mglru_tests/rules.rs"]
+mod rules;
+
 const PAGE: u64 = 4096;
 /// Some tables, and a part of one.
 const PAGES: u32 = 6_000;

@@ -99,3 +99,74 @@ impl Threshold {
         self.candidates - self.at_window >= self.limit
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const PAGE: u64 = 4096;
+    const SECOND: Nanos = Nanos::from_secs(1);
+
+    /// With a limit of 1 MiB a second and a threshold of 1,125 ms, 60 s ago.
+    fn adjusted() -> Threshold {
+        let mut threshold = Threshold::new(SECOND, MIB);
+        threshold.adjust(Nanos::ZERO);
+        assert_eq!(threshold.now(), Nanos::from_millis(1_125));
+        threshold
+    }
+
+    /// `numa_promotion_adjust_threshold` (Linux 6.12): by a sixteenth of twice the default, down if there were more
+    /// than 11/10 of the candidates that the limit allows in 60 s, up if fewer than 9/10.
+    #[test]
+    fn the_threshold_follows_the_candidates_of_a_period() {
+        for (candidates, expected_ms) in [
+            (0, 1_250),
+            (54 * MIB - PAGE, 1_250),
+            (54 * MIB, 1_125),
+            (66 * MIB, 1_125),
+            (66 * MIB + PAGE, 1_000),
+            (600 * MIB, 1_000),
+        ] {
+            let mut threshold = adjusted();
+            threshold.candidates += candidates;
+            threshold.adjust(Nanos::from_secs(60));
+            let now = threshold.now();
+            assert_eq!(now, Nanos::from_millis(1_125), "not before 60 s are over");
+            threshold.adjust(Nanos::from_millis(60_001));
+            assert_eq!(
+                threshold.now(),
+                Nanos::from_millis(expected_ms),
+                "{candidates}"
+            );
+            // What was counted then does not count again.
+            threshold.adjust(Nanos::from_millis(120_002));
+            let next = expected_ms + 125;
+            assert_eq!(threshold.now(), Nanos::from_millis(next), "{candidates}");
+        }
+    }
+
+    /// From an eighth of the default to twice that; the default is 1 s.
+    #[test]
+    fn the_threshold_stays_within_its_bounds() {
+        for (candidates, expected_ms) in [(0, 2_000), (600 * MIB, 125)] {
+            let mut threshold = adjusted();
+            for minute in 1..20 {
+                threshold.candidates += candidates;
+                threshold.adjust(Nanos::from_secs(61 * minute));
+            }
+            assert_eq!(threshold.now(), Nanos::from_millis(expected_ms));
+        }
+    }
+
+    /// A latency of as much is not below it, and is no candidate.
+    #[test]
+    fn only_candidates_count() {
+        let mut threshold = adjusted();
+        for (idle_ms, expected, candidates) in [(1_125, false, 0), (1_124, true, 1)] {
+            let idle = Some(Nanos::from_millis(idle_ms));
+            assert_eq!(threshold.promotes(SECOND, PAGE, idle), expected);
+            assert_eq!(threshold.candidates, candidates * PAGE);
+        }
+    }
+}

@@ -3,8 +3,16 @@
 //! demotion, pauses of the scanner.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::Mutex;
 
+use terrace_core::Measurement;
+use terrace_core::Nanos;
 use terrace_machine_spec::Machine;
+use terrace_policy::Action;
+use terrace_policy::Event;
+use terrace_policy::Policy;
+use terrace_policy::ScanScope;
 use terrace_sim::EngineKind;
 use terrace_sim::Outcome;
 use terrace_sim::Setup;
@@ -108,5 +116,97 @@ fn every_kernel_scanner_pauses_by_its_work() {
         };
         let (quick, slow) = (scanned(1.0), scanned(20_000.0));
         assert!(slow * 1.3 < quick, "{system}: {quick} {slow}");
+    }
+}
+
+/// In place of the system's policy: has a pass take a second, and notes when the scanner comes by.
+#[derive(Debug)]
+struct Watcher {
+    asks: Option<Action>,
+    /// ms.
+    came: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Policy for Watcher {
+    fn name(&self) -> &'static str {
+        "watcher"
+    }
+    fn observe(&mut self, now: Nanos, event: &Event) {
+        if matches!(event, Event::Armed { .. }) {
+            let mut came = self.came.lock().expect("one thread");
+            came.push(now.0 / 1_000_000);
+        }
+    }
+    fn tick(&mut self, _: Nanos) {}
+    fn poll_action(&mut self) -> Option<Action> {
+        self.asks.take()
+    }
+    fn next_deadline(&self) -> Nanos {
+        Nanos(u64::MAX)
+    }
+    fn counters(&self) -> Vec<Measurement> {
+        Vec::new()
+    }
+}
+
+/// When the system's scanner comes by, ms.
+fn visits(setup: &Setup) -> Vec<u64> {
+    let came = Arc::new(Mutex::new(Vec::new()));
+    let scan = Action::Scan {
+        scope: ScanScope::All,
+        period: Nanos::from_secs(1),
+    };
+    let mut watcher = |_| -> Box<dyn Policy> {
+        Box::new(Watcher {
+            asks: Some(scan),
+            came: Arc::clone(&came),
+        })
+    };
+    terrace_sim::run_with(setup, &mut watcher, &mut |_| {}).expect("it runs");
+    drop(watcher);
+    let came = came.lock().expect("one thread").clone();
+    came
+}
+
+/// `task_numa_work` and `vma_is_accessed` (Linux 6.12): a thread's first look only notes when the next may be, and from
+/// the third pass on eight other mappings take an interval each. Before 6.7 a pass follows the other.
+#[test]
+fn todays_scanner_comes_late_and_takes_its_time_for_other_mappings() {
+    for (system, expected) in [
+        ("kernel-tiering", [2_000, 3_000, 4_000, 13_000, 22_000]),
+        ("tpp", [250, 1_250, 2_250, 3_250, 4_250]),
+        ("autonuma", [250, 1_250, 2_250, 3_250, 4_250]),
+    ] {
+        let mut setup = setup("gups-uniform", system);
+        // A pass is one step.
+        setup.costs.scan_bytes = 1 << 40;
+        setup.costs.scan_work_ns = 0.0;
+        setup.seconds = 23.0;
+        assert_eq!(visits(&setup)[..5], expected, "{system}");
+    }
+}
+
+/// `task_numa_work` again: a step's work delays the next by 32 times what it took of a thread's time (`diff * 32` added
+/// to `node_stamp`), a pass is divided among its steps, and there are 2,560 MB a second at most (`MAX_SCAN_WINDOW`).
+#[test]
+fn a_step_comes_after_its_share_of_the_pass_and_32_times_its_work() {
+    for (steps, threads, work_ms, floor_ms, expected) in [
+        (1, 1, 0, 0, [250, 1_250, 2_250]),
+        (4, 1, 0, 0, [62, 312, 562]),
+        (4, 1, 0, 400, [100, 500, 900]),
+        (1, 1, 10, 0, [250, 1_570, 2_890]),
+        (1, 2, 10, 0, [250, 1_410, 2_570]),
+    ] {
+        let mut setup = setup("gups-uniform", "tpp");
+        let program = &mut setup.workload.programs[0];
+        program.threads = threads;
+        let pages = u64::from(program.pages);
+        setup.costs.scan_bytes = (pages << 12) / steps;
+        setup.costs.scan_floor_ns = f64::from(floor_ms) * 1e6;
+        #[expect(clippy::cast_precision_loss, reason = "pages of a program")]
+        let entries = pages as f64;
+        setup.costs.scan_work_ns = f64::from(work_ms) * 1e6 / entries;
+        let case = (steps, threads, work_ms, floor_ms);
+        assert_eq!(visits(&setup)[..3], expected, "{case:?}");
     }
 }

@@ -5,6 +5,8 @@
 mod machine;
 #[path = "chrono/reference.rs"]
 mod reference;
+#[path = "chrono/steps.rs"]
+mod steps;
 
 use std::collections::BTreeMap;
 
@@ -18,6 +20,9 @@ use machine::page;
 use machine::tiers;
 use proptest::prelude::*;
 use reference::Reference;
+use steps::MOVED;
+use steps::counter;
+use steps::verdict;
 use terrace_core::Addr;
 use terrace_core::Nanos;
 use terrace_core::NodeId;
@@ -40,7 +45,6 @@ use terrace_policy::presets::chrono::params::Source;
 use terrace_policy::presets::chrono::params::TuningKind;
 use terrace_policy::presets::chrono::queue::ENTRY_BYTES;
 
-const MOVED: Verdict = Verdict::Moved { shadow: false };
 const PAGES: u64 = 160;
 
 /// A small machine's: 40 pages a second, periods of a fifth of one.
@@ -59,22 +63,6 @@ fn params() -> Params {
 fn machine(params: Params, fast: u64, pages: u64) -> Machine {
     let policy = Chrono::new(params, tiers());
     Machine::new(policy, (params.inflight_pages, false), fast, pages)
-}
-
-fn counter(policy: &dyn Policy, name: &str) -> u64 {
-    let found = policy.counters();
-    let found = found.iter().find(|(figure, _)| figure.name == name);
-    found.expect("it counts that").1
-}
-
-/// How an order ends, as luck will.
-fn verdict(luck: u8) -> Verdict {
-    match luck {
-        0..=190 => MOVED,
-        191..=220 => Verdict::Busy,
-        221..=250 => Verdict::NoMemory,
-        _ => Verdict::Lost,
-    }
 }
 
 fn agree(steps: &[(u8, u8, u8)], params: Params, fast: u64) -> Result<(), TestCaseError> {
@@ -170,8 +158,11 @@ proptest! {
         steps in prop::collection::vec((0_u8..13, any::<u8>(), any::<u8>()), 1..400),
         bits: bool,
         dcsc: bool,
+        each in 1_u64..60,
     ) {
-        prop_assert_eq!(whatever(&steps, bits, dcsc), whatever(&steps, bits, dcsc));
+        let each = Nanos::from_millis(each);
+        let orders = whatever(&steps, (bits, dcsc), each);
+        prop_assert_eq!(orders, whatever(&steps, (bits, dcsc), each));
     }
 }
 
@@ -260,7 +251,32 @@ fn any_event(now: Nanos, what: u8, a: u8, b: u8) -> Option<Event> {
     })
 }
 
-fn whatever(steps: &[(u8, u8, u8)], bits: bool, dcsc: bool) -> Vec<Action> {
+/// The threshold is a level's. The limit is what was set or, after a look at the heat maps, the misplaced part of what
+/// is known, 16 times 2 MiB at most and a page at least, in a scan period; thrashing may have halved it once a period.
+fn in_range(policy: &Chrono, params: &Params, periods: u64) {
+    let counter = |name| counter(policy, name);
+    let threshold = counter("cit_threshold");
+    assert!((1_000..=1_000 << 27).contains(&threshold), "{threshold} us");
+    let percent = counter("misplacement_percent");
+    assert!(percent <= 100, "{percent} %");
+    let (mut least, mut most) = (params.rate_limit, params.rate_limit);
+    if counter("heat_maps") > 0 {
+        let rate = |percent: u64, bytes| percent * bytes * 10_000_000 / params.scan_period.0;
+        // Percents are rounded.
+        least = rate(percent.saturating_sub(1), PAGE);
+        most = rate(percent + 1, 32 << 20);
+    }
+    least = least
+        .checked_shr(periods.try_into().unwrap_or(u32::MAX))
+        .unwrap_or(0);
+    let limit = counter("rate_limit");
+    assert!(
+        (least..=most).contains(&limit),
+        "{limit} of {least} to {most}, {percent} %"
+    );
+}
+
+fn whatever(steps: &[(u8, u8, u8)], (bits, dcsc): (bool, bool), each: Nanos) -> Vec<Action> {
     let params = Params {
         inflight_pages: 16,
         queue_bytes: 9 * ENTRY_BYTES,
@@ -285,9 +301,10 @@ fn whatever(steps: &[(u8, u8, u8)], bits: bool, dcsc: bool) -> Vec<Action> {
     let mut policy = Chrono::new(params, tiers());
     let mut flying: Vec<(PageRef, Migration)> = Vec::new();
     let mut log = Vec::new();
-    let mut now = Nanos::from_secs(1);
+    let begin = Nanos::from_secs(1);
+    let mut now = begin;
     for &(what, a, b) in steps {
-        now = now + Nanos::from_millis(3);
+        now = now + each;
         if let 3..=5 = what {
             any_reading(&mut policy, now, (a, b), what == 5);
         } else if let Some(event) = any_event(now, what, a, b) {
@@ -307,8 +324,7 @@ fn whatever(steps: &[(u8, u8, u8)], bits: bool, dcsc: bool) -> Vec<Action> {
             policy.observe(now, &event);
         } else {
             policy.tick(now);
-            let threshold = counter(&policy, "cit_threshold");
-            assert!((1_000..=1_000 << 27).contains(&threshold), "{threshold} us");
+            in_range(&policy, &params, now.since(begin).0 / params.scan_period.0);
             while let Some(action) = policy.poll_action() {
                 log.push(action);
                 if let Action::Migrate {

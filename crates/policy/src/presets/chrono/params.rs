@@ -167,9 +167,9 @@ impl Params {
         Ok(Self {
             scan_step: settings.number("scan_step", d.scan_step, 1 << 20..=1 << 40)?,
             scan_period: settings.time("scan_period", d.scan_period)?.max(least),
-            p_victim: share(settings, "p_victim", (d.p_victim, "0.00003"))?,
+            p_victim: share(settings, "p_victim", d.p_victim)?,
             buckets: settings.number("buckets", d.buckets, 2..=28)?,
-            delta_step: share(settings, "delta_step", (d.delta_step, "0.5"))?,
+            delta_step: share(settings, "delta_step", d.delta_step)?,
             cit_threshold: settings.time("cit_threshold", d.cit_threshold)?,
             rate_limit: settings.rate("rate_limit", d.rate_limit)?,
             rounds: settings.number("rounds", d.rounds, 1..=3)?,
@@ -180,7 +180,7 @@ impl Params {
                     _ => None,
                 }
             })?,
-            thrash_threshold: share(settings, "thrash_threshold", (d.thrash_threshold, "0.2"))?,
+            thrash_threshold: share(settings, "thrash_threshold", d.thrash_threshold)?,
             cit: source(settings, "cit", (d.cit, "accessed-bits"))?,
             probe: source(settings, "probe", (d.probe, "accessed-bits"))?,
             statistic_period: settings
@@ -194,11 +194,8 @@ impl Params {
     }
 }
 
-fn share(
-    settings: &mut Settings,
-    name: &'static str,
-    default: (f64, &str),
-) -> Result<f64, SettingError> {
+fn share(settings: &mut Settings, name: &'static str, default: f64) -> Result<f64, SettingError> {
+    let default = (default, &*default.to_string());
     settings.value(name, default, "a share above 0, at most 1", |text| {
         let share = text.parse().ok();
         share.filter(|share: &f64| *share > 0.0 && *share <= 1.0)
@@ -220,4 +217,31 @@ fn source(
             _ => None,
         },
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::PRESET;
+    use super::*;
+
+    #[test]
+    fn defaults_are_those_of_table_2_and_what_is_shown_of_them() {
+        let read = |given| Params::read(&mut Settings::new(PRESET.name, given)).expect("values");
+        let of = read(BTreeMap::new());
+        assert_eq!(of.scan_step, 256 << 20);
+        assert_eq!(of.scan_period, Nanos::from_secs(60));
+        assert_eq!(of.p_victim.to_string(), "0.00003", "0.003 %");
+        assert_eq!(of.buckets, 28);
+        assert_eq!(of.delta_step.to_string(), "0.5");
+        assert_eq!(of.cit_threshold, Nanos::from_millis(1_000));
+        assert_eq!(of.rate_limit, 100_000_000);
+        // Not in the table: two rounds (3.1.2), both by the heat maps (3.2.2), 20 % (3.3.2).
+        assert_eq!((of.rounds, of.tuning), (2, TuningKind::Dcsc));
+        assert_eq!(of.thrash_threshold.to_string(), "0.2");
+        let listed = PRESET.parameters().into_iter();
+        let shown = listed.map(|one| (one.parameter.name.to_owned(), one.parameter.default));
+        assert_eq!(read(shown.collect()), of);
+    }
 }

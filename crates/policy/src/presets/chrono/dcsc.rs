@@ -61,6 +61,8 @@ pub(super) struct Dcsc {
     params: Params,
     /// How many draws were looked at.
     pub(super) looks: u64,
+    /// The heat maps of the last, of the fast and the slow nodes.
+    pub(super) maps: Option<[HeatMap; 2]>,
 }
 
 impl Dcsc {
@@ -71,6 +73,7 @@ impl Dcsc {
             state: 1,
             params,
             looks: 0,
+            maps: None,
         }
     }
 
@@ -240,6 +243,7 @@ impl Dcsc {
             return None;
         }
         self.looks += 1;
+        self.maps = Some([fast, slow]);
         self.drawn = None;
         Some(found)
     }

@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the preset tells of itself.
+//! What the preset tells of itself. Of the heat maps ([`heat`]) it tells the buckets with pages only: most have none, and
+//! a figure that is missing is 0 (docs/status.md).
+
+use terrace_core::Figure;
+use terrace_core::Measurement;
+use terrace_core::Unit;
+
+use super::heat::HeatMap;
 
 terrace_core::figures! {
     pub(super) struct Figures {
@@ -42,4 +49,36 @@ terrace_core::figures! {
         /// Memory that the policy takes for what it knows of pages.
         metadata_bytes: u64 as Bytes,
     }
+}
+
+macro_rules! buckets {
+    ($tier:literal: $($bucket:literal)+) => {
+        [$(Figure {
+            name: concat!("heat_", $tier, "_", $bucket),
+            unit: Unit::Count,
+            help: concat!("Base pages of ", $tier, " nodes in bucket ", $bucket, " of the last heat map."),
+        }),+]
+    };
+    ($($bucket:literal)+) => {
+        [buckets!("fast": $($bucket)+), buckets!("slow": $($bucket)+)]
+    };
+}
+
+/// By tier and bucket (4): in i are pages with captured idle times of 2^(i-1) to 2^i ms.
+static HEAT: [[Figure; 28]; 2] = buckets!(
+    "00" "01" "02" "03" "04" "05" "06" "07" "08" "09" "10" "11" "12" "13"
+    "14" "15" "16" "17" "18" "19" "20" "21" "22" "23" "24" "25" "26" "27"
+);
+
+/// The heat maps of the fast and the slow nodes, but for what is 0.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "pages, never negative"
+)]
+pub(super) fn heat(maps: &[HeatMap; 2]) -> impl Iterator<Item = Measurement> {
+    let buckets = HEAT.iter().zip(maps);
+    let pages = buckets.flat_map(|(figures, map)| figures.iter().zip(&map.pages));
+    let whole = pages.map(|(figure, pages)| (figure, pages.round() as u64));
+    whole.filter(|(_, pages)| *pages > 0)
 }

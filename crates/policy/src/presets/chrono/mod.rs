@@ -347,7 +347,7 @@ impl Policy for Chrono {
     fn counters(&self) -> Vec<Measurement> {
         let c = &self.counters;
         let (enqueue_rate, dequeue_rate) = self.tuning.rates();
-        Figures {
+        let mut told: Vec<Measurement> = Figures {
             cit_threshold: self.tuning.threshold().0 / 1_000,
             rate_limit: self.tuning.limit(),
             misplacement_percent: self.tuning.misplacement_percent(),
@@ -368,6 +368,8 @@ impl Policy for Chrono {
             inactive: self.residents.listed(List::Inactive),
             metadata_bytes: self.residents.bytes(),
         }
-        .values()
+        .values();
+        told.extend(self.dcsc.maps.iter().flat_map(figures::heat));
+        told
     }
 }

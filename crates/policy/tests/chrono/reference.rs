@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Chrono with semi-automatic tuning as its paper's sentences have it, slow and plain: two nodes, base pages by their
-//! numbers.
+//! Chrono as its paper's sentences have it, slow and plain: two nodes, base pages by their numbers. What sets threshold and
+//! limit, and idle times from accessed bits, are in [`statistics`].
+
+#[path = "statistics.rs"]
+mod statistics;
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -8,7 +11,10 @@ use std::collections::BTreeSet;
 use terrace_core::Nanos;
 use terrace_policy::Verdict;
 use terrace_policy::presets::chrono::Params;
+use terrace_policy::presets::chrono::params::TuningKind;
 use terrace_policy::presets::chrono::queue::ENTRY_BYTES;
+
+use statistics::Statistics;
 
 use super::machine::FAST_PAGES;
 use super::machine::HIGH;
@@ -35,6 +41,8 @@ pub(crate) struct Reference {
     demoted: BTreeMap<u64, (Nanos, bool)>,
     queue: Vec<(u64, Nanos)>,
     pub(crate) dropped: u64,
+    /// The limit but for thrashing, bytes a second.
+    rate: u64,
     halved: u32,
     period: Option<Nanos>,
     /// Pages of this period: enqueued, promoted, thrashed.
@@ -47,6 +55,11 @@ pub(crate) struct Reference {
     /// Under way: whether up, the idle time it went with.
     flying: BTreeMap<u64, (bool, Nanos)>,
     fast: BTreeSet<u64>,
+    /// Pages that were heard of.
+    known: BTreeSet<u64>,
+    /// When the Ticking-scan began to take 2 MiB last.
+    ticked: BTreeMap<u64, Nanos>,
+    pub(crate) statistics: Statistics,
 }
 
 impl Reference {
@@ -58,6 +71,7 @@ impl Reference {
             demoted: BTreeMap::new(),
             queue: Vec::new(),
             dropped: 0,
+            rate: params.rate_limit,
             halved: 0,
             period: None,
             counts: [0; 3],
@@ -67,11 +81,14 @@ impl Reference {
             inactive: Vec::new(),
             flying: BTreeMap::new(),
             fast: (0..fast).collect(),
+            known: BTreeSet::new(),
+            ticked: BTreeMap::new(),
+            statistics: Statistics::default(),
         }
     }
 
     pub(crate) fn limit(&self) -> u64 {
-        self.params.rate_limit / 2_u64.pow(self.halved.min(60))
+        self.rate / 2_u64.pow(self.halved.min(60))
     }
 
     /// "Pages with CIT values below the threshold are selected as candidates [...]. During the next scan cycle, these
@@ -89,8 +106,7 @@ impl Reference {
             (*at, *measured) = (now, true);
         }
         if cit >= self.threshold {
-            self.candidates.remove(&n);
-            self.queue.retain(|(page, _)| *page != n);
+            self.lost(n);
             return;
         }
         let waits = self.queue.iter().any(|(page, _)| *page == n);
@@ -110,6 +126,12 @@ impl Reference {
             }
             self.enqueue(n, longest);
         }
+    }
+
+    /// Not below the threshold in a round.
+    fn lost(&mut self, n: u64) {
+        self.candidates.remove(&n);
+        self.queue.retain(|(page, _)| *page != n);
     }
 
     fn enqueue(&mut self, n: u64, cit: Nanos) {
@@ -182,15 +204,20 @@ impl Reference {
         }
         let [enqueued, promoted, thrashed] = std::mem::take(&mut self.counts).map(|n| n as f64);
         self.period = Some(now);
-        let delta = self.params.delta_step;
-        let rate = enqueued * PAGE as f64 / seconds;
-        let r = self.limit() as f64 / rate;
-        // Twice as long at most, with the default.
-        let factor = (1.0 - delta + delta * r).min(1.0 / (1.0 - delta));
-        let threshold = whole((self.threshold.0 as f64 * factor).round());
-        self.threshold = Nanos(threshold.clamp(1_000_000, (1 << 27) * 1_000_000));
+        if self.params.tuning == TuningKind::SemiAuto {
+            let delta = self.params.delta_step;
+            let rate = enqueued * PAGE as f64 / seconds;
+            let r = self.limit() as f64 / rate;
+            // Twice as long at most, with the default.
+            self.adapt((1.0 - delta + delta * r).min(1.0 / (1.0 - delta)));
+        }
         let thrashes = thrashed > self.params.thrash_threshold * promoted;
         self.halved = if thrashes { self.halved + 1 } else { 0 };
+    }
+
+    fn adapt(&mut self, factor: f64) {
+        let threshold = whole((self.threshold.0 as f64 * factor).round());
+        self.threshold = Nanos(threshold.clamp(1_000_000, (1 << 27) * 1_000_000));
     }
 
     /// What is ordered, promotions true. "When fast-tier memory availability falls below the high watermark, demotion is
@@ -198,6 +225,9 @@ impl Reference {
     /// and pro watermarks is [...] twice the default scan interval multiplied by the promotion rate limit."
     pub(crate) fn tick(&mut self, now: Nanos, free: u64) -> Vec<(u64, bool)> {
         self.period(now);
+        if self.params.tuning == TuningKind::Dcsc {
+            self.look(now, free);
+        }
         let limit = i128::from(self.limit());
         let (had, at) = self.allowance;
         let more = limit * i128::from(now.since(at).0);
@@ -222,16 +252,20 @@ impl Reference {
         orders
     }
 
+    /// From the high to the pro watermark, bytes: a tenth of the node at most.
+    fn gap(&self) -> u64 {
+        let gap = u128::from(2 * self.params.scan_period.0) * u128::from(self.limit());
+        let gap = u64::try_from(gap / 1_000_000_000).unwrap_or(u64::MAX);
+        gap.min(FAST_PAGES * PAGE / 10)
+    }
+
     fn demote(&mut self, free: u64, starved: bool, orders: &mut Vec<(u64, bool)>) {
         let going = |flying: &BTreeMap<u64, (bool, Nanos)>| {
             flying.values().filter(|(up, _)| !up).count() as u64
         };
         let short = |mark: u64, going: u64| mark.saturating_sub((free + going) * PAGE);
         self.demoting |= starved || short(HIGH * PAGE, going(&self.flying)) > 0;
-        let interval = self.params.scan_period.as_secs_f64();
-        let gap = whole(2.0 * interval * self.limit() as f64);
-        // A tenth of the node at most.
-        let pro = HIGH * PAGE + gap.min(FAST_PAGES * PAGE / 10);
+        let pro = HIGH * PAGE + self.gap();
         while self.demoting {
             if short(pro, going(&self.flying)) == 0 {
                 self.demoting = false;
@@ -261,6 +295,7 @@ impl Reference {
             }
             Verdict::Lost => {
                 self.fast.remove(&n);
+                self.forget(n);
             }
             _ => {
                 if up && verdict == Verdict::NoMemory {

@@ -61,9 +61,9 @@ pub(crate) struct Reference {
     /// By node and level: 2 MiB in the order in which a page of theirs came there.
     lists: BTreeMap<(u16, usize), Vec<u64>>,
     memory: [Memory; 4],
-    /// Pages on a node that could not be migrated to another; some wait no more.
+    /// Pages on a node that could not be migrated to another; some wait no more, or for others.
     waiting: BTreeMap<(u16, u16), Vec<u64>>,
-    waits: BTreeSet<u64>,
+    waits: BTreeMap<u64, (u16, u16)>,
     flights: BTreeMap<u64, Flight>,
     /// In a migration, if it has begun or not; also what was unmapped meanwhile.
     flying: BTreeSet<u64>,
@@ -79,7 +79,7 @@ impl Reference {
             lists: BTreeMap::new(),
             memory: [Memory::default(); 4],
             waiting: BTreeMap::new(),
-            waits: BTreeSet::new(),
+            waits: BTreeMap::new(),
             flights: BTreeMap::new(),
             flying: BTreeSet::new(),
             orders: Vec::new(),
@@ -145,7 +145,7 @@ impl Reference {
     pub(crate) fn unmap(&mut self, chunk: u64) {
         self.pages.retain(|n, _| n / EACH != chunk);
         self.relist(chunk);
-        self.waits.retain(|n| n / EACH != chunk);
+        self.waits.retain(|n, _| n / EACH != chunk);
     }
 
     fn fly(&mut self, n: u64) {
@@ -339,15 +339,18 @@ impl Reference {
         let mut partner = None;
         for _ in 0..waiting.len().min(self.params.exchange_scan) {
             let other = waiting.remove(0);
+            if self.waits.get(&other) != Some(&(to, node)) {
+                continue;
+            }
+            self.waits.remove(&other);
             let page = self.pages.get(&other);
-            let here = page.is_some_and(|page| page.node == to && !page.flying);
-            if self.waits.remove(&other) && here {
+            if page.is_some_and(|page| page.node == to && !page.flying) {
                 partner = Some(other);
                 break;
             }
         }
         let Some(with) = partner else {
-            if self.waits.insert(n) {
+            if self.waits.insert(n, (node, to)) != Some((node, to)) {
                 self.waiting.entry((node, to)).or_default().push(n);
             }
             return;

@@ -21,7 +21,6 @@ use super::moves::Next;
 use super::params::Mode;
 use crate::event::Migration;
 use crate::event::Reason;
-use crate::kit::pages::split;
 
 /// A page that an accessing processor would have on another node.
 #[derive(Debug, Clone, Copy)]
@@ -245,46 +244,38 @@ impl Autotiering {
         let waiting = self.deferred.get_mut(&(on, to))?;
         for _ in 0..waiting.len().min(self.params.exchange_scan) {
             let page = waiting.pop_front()?;
-            let (key, index) = split(page);
-            let Some(chunk) = self.pages.get_mut(key) else {
+            if self.waits.get(&page) != Some(&(on, to)) {
                 continue;
-            };
-            let still = chunk.own.deferred.get(index) && chunk.size() == page.size;
-            if still
-                && chunk.node(index) == Some(on)
-                && !chunk.flying.get(index)
-                && size != page.size
-            {
+            }
+            let found = self.pages.find(page);
+            let still = found.is_some_and(|(_, chunk, index)| {
+                chunk.node(index) == Some(on) && !chunk.flying.get(index)
+            });
+            if still && size != page.size {
                 waiting.push_back(page);
                 continue;
             }
-            chunk.own.deferred.clear(index);
-            if still && chunk.node(index) == Some(on) && !chunk.flying.get(index) {
+            self.waits.remove(&page);
+            if still {
                 return Some(page);
             }
         }
         None
     }
 
-    /// Remembers a page that could not be migrated; of too many the oldest is dropped.
+    /// Remembers a page that could not be migrated, once; of too many the oldest is dropped. Where it waited for another
+    /// pair of nodes, it has moved since, or others access it: what stands in that queue counts no more.
     fn defer(&mut self, page: PageRef, on: NodeId, to: NodeId) {
-        let (key, index) = split(page);
-        let Some(chunk) = self.pages.get_mut(key) else {
-            return;
-        };
-        if chunk.own.deferred.get(index) {
+        if self.waits.insert(page, (on, to)) == Some((on, to)) {
             return;
         }
-        chunk.own.deferred.set(index);
         let waiting = self.deferred.entry((on, to)).or_default();
         waiting.push_back(page);
         if waiting.len() > super::DEFERRED_MAX
             && let Some(oldest) = waiting.pop_front()
+            && self.waits.get(&oldest) == Some(&(on, to))
         {
-            let (key, index) = split(oldest);
-            if let Some(chunk) = self.pages.get_mut(key) {
-                chunk.own.deferred.clear(index);
-            }
+            self.waits.remove(&oldest);
         }
     }
 

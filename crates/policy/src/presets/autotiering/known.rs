@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is known of pages: where they are, their histories, who accessed them last; and the lists made of that.
 
+use std::ops::RangeInclusive;
+
 use terrace_core::CHUNK_BYTES;
+use terrace_core::CHUNK_PAGES;
 use terrace_core::ChunkReading;
 use terrace_core::Nanos;
 use terrace_core::NodeId;
@@ -25,8 +28,6 @@ pub(super) struct Known {
     pub(super) history: History,
     /// By the place of a view: the pages that its processors accessed last, as far as hint faults told.
     accessors: Vec<(u8, PageBits)>,
-    /// Waiting for a partner to change places with.
-    pub(super) deferred: PageBits,
     /// Its numbers in the lists, by node.
     blocks: Vec<(NodeId, u32)>,
 }
@@ -34,7 +35,6 @@ pub(super) struct Known {
 impl Own for Known {
     fn forget(&mut self, pages: &PageBits) {
         self.history.renew(pages);
-        self.deferred = self.deferred.without(pages);
         for (_, accessed) in &mut self.accessors {
             *accessed = accessed.without(pages);
         }
@@ -69,6 +69,11 @@ impl Known {
             self.accessors.push((view, pages));
         }
     }
+}
+
+/// All pages that 2 MiB may have, of either size.
+fn all_of(key: Key) -> RangeInclusive<PageRef> {
+    page_of(key, 0, PageSize::Base4K)..=page_of(key, CHUNK_PAGES - 1, PageSize::Giant1G)
 }
 
 impl Autotiering {
@@ -144,11 +149,7 @@ impl Autotiering {
         let Some(chunk) = self.pages.get_mut(key) else {
             return;
         };
-        let (first, last) = (
-            page_of(key, 0, PageSize::Base4K),
-            page_of(key, 511, PageSize::Giant1G),
-        );
-        for page in self.flying.range(first..=last) {
+        for page in self.flying.range(all_of(key)) {
             if page.size == chunk.size() {
                 chunk.flying.set(split(*page).1);
             }
@@ -160,6 +161,11 @@ impl Autotiering {
         let of = |chunk: &Chunk<Known>| chunk.own.blocks.clone();
         let blocks = self.pages.get(key).map(of).unwrap_or_default();
         self.pages.forget(key, pages);
+        let waiting = self.waits.range(all_of(key)).map(|(page, _)| *page);
+        let gone: Vec<PageRef> = waiting.filter(|page| pages.get(split(*page).1)).collect();
+        for page in gone {
+            self.waits.remove(&page);
+        }
         if self.pages.get(key).is_some() {
             self.remark(key);
             self.relist(key);

@@ -130,8 +130,10 @@ pub struct Autotiering {
     inflight: BTreeMap<PageRef, Flight>,
     /// Pages of those: each one, its partner, and what is to follow it. Also of what was unmapped meanwhile.
     flying: BTreeSet<PageRef>,
-    /// Pages that are on a node and could not be migrated to another.
+    /// Pages that are on a node and could not be migrated to another, and some that wait there no more.
     deferred: BTreeMap<(NodeId, NodeId), VecDeque<PageRef>>,
+    /// Of those that wait the two nodes.
+    waits: BTreeMap<PageRef, (NodeId, NodeId)>,
     /// Whether the mover exchanges pages, and those of two processes.
     exchanges: bool,
     across: bool,
@@ -177,6 +179,7 @@ impl Autotiering {
             inflight: BTreeMap::new(),
             flying: BTreeSet::new(),
             deferred: BTreeMap::new(),
+            waits: BTreeMap::new(),
             exchanges,
             across: true,
             watched: BTreeMap::new(),
@@ -251,8 +254,10 @@ impl Autotiering {
     }
 
     fn bytes(&self) -> u64 {
-        let waiting: usize = self.deferred.values().map(VecDeque::capacity).sum();
-        self.pages.bytes() + self.laps.bytes() + (waiting * size_of::<PageRef>()) as u64
+        let queued: usize = self.deferred.values().map(VecDeque::capacity).sum();
+        let waiting = self.waits.len() * size_of::<(PageRef, (NodeId, NodeId))>();
+        let deferred = queued * size_of::<PageRef>() + waiting;
+        self.pages.bytes() + self.laps.bytes() + deferred as u64
     }
 }
 
@@ -340,11 +345,7 @@ impl Policy for Autotiering {
             to_other_fast: c.to_other_fast,
             to_nearer_slow: c.to_nearer_slow,
             unanswered: c.unanswered,
-            deferred: self
-                .deferred
-                .values()
-                .map(|waiting| waiting.len() as u64)
-                .sum(),
+            deferred: self.waits.len() as u64,
             exchanges_in_tier: c.exchanges_in_tier,
             exchanges_of_tiers: c.exchanges_of_tiers,
             demotions_for_promotion: c.demotions_for_promotion,

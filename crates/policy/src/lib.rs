@@ -98,6 +98,8 @@ pub struct MachineOptions {
     pub scanner: KernelScanner,
     /// Where new memory goes.
     pub first_placement: FirstPlacement,
+    /// Pages are to change places, where the mover can do that ([`Capabilities::EXCHANGE`]).
+    pub exchanges: bool,
     /// A demoted page is armed where it arrives.
     pub arms_demoted: bool,
     /// A demotion that is ordered in a hint fault is carried out in it, where promotions are.

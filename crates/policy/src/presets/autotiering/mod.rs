@@ -269,6 +269,7 @@ impl Policy for Autotiering {
     fn machine_options(&self) -> MachineOptions {
         MachineOptions {
             first_placement: self.params.first_placement,
+            exchanges: self.params.mode.exchanges(),
             demotes_in_fault: matches!(self.params.mode, Mode::Opm | Mode::Opmx),
             ..MachineOptions::default()
         }

@@ -3,6 +3,7 @@
 
 mod autotiering {
     pub(crate) mod machine;
+    mod metadata;
     pub(crate) mod reference;
 }
 
@@ -235,50 +236,6 @@ fn an_exchange_that_turns_out_impossible_is_not_asked_for_again() {
         migration,
         terrace_policy::Migration::Demote { .. }
     ));
-}
-
-#[test]
-fn metadata_takes_at_most_four_bytes_a_page() {
-    let mut policy = Autotiering::new(Params::default(), views(), true);
-    let chunks = 256_u64;
-    for chunk in 0..chunks {
-        let half = PageBits([u64::MAX, u64::MAX, u64::MAX, u64::MAX, 0, 0, 0, 0]);
-        let nodes = [(NodeId(0), half), (NodeId(2), PageBits::ALL.without(&half))];
-        let reading = terrace_core::ChunkReading {
-            pid: Pid(1),
-            parts: 1,
-            start: terrace_core::Addr(chunk << 21),
-            since: Nanos::ZERO,
-            until: Nanos::from_secs(1),
-            ran: None,
-            last: true,
-            huge: false,
-            present: PageBits::ALL,
-            accessed: half,
-            fresh: half,
-            nodes: &nodes,
-        };
-        policy.accessed(Nanos(1), &reading);
-        for n in 0..512_u64 {
-            let page = terrace_core::PageRef {
-                addr: terrace_core::Addr((chunk << 21) + n * PAGE),
-                ..page(0)
-            };
-            let event = Event::HintFault {
-                page,
-                node: NodeId(if n < 256 { 0 } else { 2 }),
-                write: false,
-                idle: None,
-                cpu_node: Some(NodeId(u16::try_from(n % 2).expect("0 or 1"))),
-            };
-            policy.observe(Nanos(2), &event);
-        }
-    }
-    let figures = policy.counters();
-    let of = |name: &str| figures.iter().find(|(figure, _)| figure.name == name);
-    let (_, bytes) = of("metadata_bytes").expect("a figure");
-    let each = bytes / (chunks * 512);
-    assert!((1..=4).contains(&each), "{each} bytes a page");
 }
 
 #[derive(Debug, Clone)]

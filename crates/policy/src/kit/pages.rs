@@ -84,8 +84,19 @@ impl<O: Own> Chunk<O> {
         match self.nodes.iter_mut().find(|(id, _)| *id == node) {
             Some((_, on)) => *on = pages,
             None if pages.is_empty() => {}
-            None => self.nodes.push((node, pages)),
+            None => {
+                // Most are on few nodes.
+                self.nodes.reserve_exact(1);
+                self.nodes.push((node, pages));
+            }
         }
+    }
+
+    /// Bytes it takes elsewhere.
+    fn heap_bytes(&self) -> u64 {
+        let nodes = self.nodes.capacity() * size_of::<(NodeId, PageBits)>();
+        let blocks = self.blocks.capacity() * size_of::<(NodeId, u32)>();
+        (nodes + blocks) as u64 + self.own.bytes()
     }
 
     /// Bytes of its pages that are in memory.
@@ -299,12 +310,11 @@ impl<O: Own> Pages<O> {
     /// Bytes this takes, about.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let chunk =
-            size_of::<Chunk<O>>() + size_of::<(Key, usize)>() + 2 * size_of::<(NodeId, PageBits)>();
+        let chunk = size_of::<Chunk<O>>() + size_of::<Box<Chunk<O>>>() + size_of::<(Key, usize)>();
         let owners = self.blocks.values().map(|blocks| blocks.owners.capacity());
         let owners = owners.sum::<usize>() * size_of::<Option<Key>>();
-        let own: u64 = self.chunks.iter().map(|chunk| chunk.own.bytes()).sum();
-        (self.chunks.len() * chunk + owners) as u64 + own
+        let elsewhere: u64 = self.chunks.iter().map(|chunk| chunk.heap_bytes()).sum();
+        (self.chunks.len() * chunk + owners) as u64 + elsewhere
     }
 }
 

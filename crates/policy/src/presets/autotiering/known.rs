@@ -13,6 +13,7 @@ use terrace_core::PageRef;
 use terrace_core::PageSize;
 
 use super::Autotiering;
+use super::accessors::Accessors;
 use super::history::History;
 use crate::event::Action;
 use crate::kit::pages::Chunk;
@@ -26,8 +27,7 @@ use crate::kit::rate;
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) history: History,
-    /// By the place of a view: the pages that its processors accessed last, as far as hint faults told.
-    accessors: Vec<(u8, PageBits)>,
+    pub(super) accessors: Accessors,
     /// Its numbers in the lists, by node.
     blocks: Vec<(NodeId, u32)>,
 }
@@ -35,39 +35,12 @@ pub(super) struct Known {
 impl Own for Known {
     fn forget(&mut self, pages: &PageBits) {
         self.history.renew(pages);
-        for (_, accessed) in &mut self.accessors {
-            *accessed = accessed.without(pages);
-        }
+        self.accessors.forget(pages);
     }
 
     fn bytes(&self) -> u64 {
-        let accessors = self.accessors.capacity() * size_of::<(u8, PageBits)>();
         let blocks = self.blocks.capacity() * size_of::<(NodeId, u32)>();
-        (accessors + blocks) as u64
-    }
-}
-
-impl Known {
-    /// The view of who accessed a page last, by its place.
-    pub(super) fn accessor(&self, page: usize) -> Option<usize> {
-        let last = self.accessors.iter().find(|(_, pages)| pages.get(page));
-        last.map(|(view, _)| usize::from(*view))
-    }
-
-    fn accessed_by(&mut self, page: usize, view: usize) {
-        let Ok(view) = u8::try_from(view) else { return };
-        for (of, pages) in &mut self.accessors {
-            if *of == view {
-                pages.set(page);
-            } else {
-                pages.clear(page);
-            }
-        }
-        if !self.accessors.iter().any(|(of, _)| *of == view) {
-            let mut pages = PageBits::NONE;
-            pages.set(page);
-            self.accessors.push((view, pages));
-        }
+        self.accessors.bytes() + blocks as u64
     }
 }
 
@@ -96,7 +69,7 @@ impl Autotiering {
             chunk.own.history.renew(&new);
         }
         if let Some(view) = view.filter(|_| several) {
-            chunk.own.accessed_by(index, view);
+            chunk.own.accessors.set(index, view);
         }
         if chunk.node(index) != Some(node) && !chunk.flying.get(index) {
             chunk.place(index, node);
@@ -190,6 +163,8 @@ impl Autotiering {
                 None if on.is_empty() => continue,
                 None => {
                     let block = self.laps.add(2 * at + u16::from(chunk.huge), key);
+                    // Most have few.
+                    chunk.own.blocks.reserve_exact(1);
                     chunk.own.blocks.push((*node, block));
                     block
                 }
@@ -224,7 +199,7 @@ impl Autotiering {
         let levels = chunk.own.history.levels(&on);
         let index = levels[usize::from(level)].pages().next()?;
         let page = page_of(key, index, chunk.size());
-        Some((page, chunk.own.accessor(index)))
+        Some((page, chunk.own.accessors.of(index)))
     }
 
     /// A round over a process is over. What two rounds did not tell of is gone.

@@ -16,9 +16,10 @@
 //! AutoNUMA's do.
 //! `docs/papers/autotiering.md` has each decision.
 //!
-//! * [`params`]; `history` and `lap` (histories and the lists made of them), `known` (what is known of pages), `reserve`
+//! * [`params`]; `history`, `accessors` and `lap` (of each page, and the lists made of it), `known` (what is known of pages), `reserve`
 //!   (free pages in reserve); `decide` what a fault leads to, `moves` orders and their ends; this file ties them together.
 
+mod accessors;
 mod decide;
 mod figures;
 mod history;

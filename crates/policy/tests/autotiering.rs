@@ -2,27 +2,28 @@
 //! AutoTiering by the paper's figures, and against a slow reference whatever happens.
 
 mod autotiering {
+    pub(crate) mod layouts;
     pub(crate) mod machine;
     mod metadata;
+    mod orders;
     pub(crate) mod reference;
+    mod reserve;
+
+    pub(crate) use super::params;
 }
 
+use autotiering::layouts::THREE;
+use autotiering::layouts::TWO;
 use autotiering::machine::MOVED;
 use autotiering::machine::Machine;
-use autotiering::machine::PAGE;
 use autotiering::machine::page;
-use autotiering::machine::views;
-use autotiering::reference::Reference;
-use proptest::prelude::*;
 use terrace_core::Nanos;
 use terrace_core::NodeId;
-use terrace_core::PageBits;
 use terrace_core::Pid;
 use terrace_policy::Event;
 use terrace_policy::Mechanism;
 use terrace_policy::Policy;
 use terrace_policy::Verdict;
-use terrace_policy::presets::autotiering::Autotiering;
 use terrace_policy::presets::autotiering::Mode;
 use terrace_policy::presets::autotiering::Params;
 
@@ -31,6 +32,8 @@ fn params(mode: Mode) -> Params {
         mode,
         reserved_pages: 3,
         reserved_low: 2,
+        reserved_huge: 2,
+        reserved_huge_low: 2,
         exchange_scan: 3,
         inflight_pages: 6,
         // Only what a fault makes urgent has it act.
@@ -42,8 +45,8 @@ fn params(mode: Mode) -> Params {
 
 /// Pages 0 to 7 on node 0, 8 to 15 on node 1 and so on, all full, known and accessed in every round but those named.
 fn full(mode: Mode, exchanges: bool, cold: &[u64]) -> Machine {
-    let on: Vec<u16> = (0..32).map(|n| n / 8).collect();
-    let mut machine = Machine::new(params(mode), exchanges, &on);
+    let on = (0..32).zip((0..32).map(|n| n / 8)).collect();
+    let mut machine = Machine::new(&TWO, params(mode), exchanges, on);
     machine.fill();
     for _ in 0..9 {
         machine.round(|n| !cold.contains(&n));
@@ -103,6 +106,23 @@ fn pages_that_cannot_migrate_change_places() {
         "it waits for its place"
     );
     assert_eq!(machine.finish(8, MOVED).1, [(3, 1, None)]);
+}
+
+/// A page waits for who would have it now, whatever it waited for before it moved.
+#[test]
+fn a_page_that_has_moved_waits_where_it_is() {
+    let on = (0..24).zip((0..24).map(|n| n / 8)).collect();
+    let mut machine = Machine::new(&THREE, params(Mode::Cpmx), true, on);
+    machine.fill();
+    assert!(machine.fault(8, Some(0)).is_empty(), "from 1 to 0");
+    machine.capacity[2] += 1;
+    machine.sample();
+    assert_eq!(machine.fault(8, Some(2)), [(8, 2, None)]);
+    assert!(machine.finish(8, MOVED).1.is_empty());
+    machine.fill();
+    assert!(machine.fault(8, Some(0)).is_empty(), "from 2 to 0");
+    assert_eq!(machine.figure("deferred"), 1);
+    assert_eq!(machine.fault(3, Some(2)), [(3, 2, Some(8))]);
 }
 
 /// Figure 6a and b: only for a page that is accessed more; to where it was accessed from.
@@ -201,7 +221,7 @@ fn an_exchange_that_turns_out_impossible_is_not_asked_for_again() {
     };
     let fault = |machine: &mut Machine| {
         let event = Event::HintFault {
-            page: other(100),
+            page: other(40),
             node: NodeId(2),
             write: false,
             idle: None,
@@ -218,7 +238,7 @@ fn an_exchange_that_turns_out_impossible_is_not_asked_for_again() {
         terrace_policy::Migration::Exchange { .. }
     ));
     let event = Event::Ended {
-        page: other(100),
+        page: other(40),
         migration,
         from: None,
         verdict: Verdict::Busy,
@@ -236,119 +256,4 @@ fn an_exchange_that_turns_out_impossible_is_not_asked_for_again() {
         migration,
         terrace_policy::Migration::Demote { .. }
     ));
-}
-
-#[derive(Debug, Clone)]
-enum Step {
-    Fault(u64, Option<u16>),
-    Round(u64),
-    Finish(usize, u8),
-    /// A node has so many pages from now on; what it has more of stays.
-    Resize(u16, u64),
-    Sample,
-    Unmap(u64),
-    Map(u64, u16),
-}
-
-/// Six times 2 MiB.
-const PAGES: u64 = 48;
-
-fn step() -> impl Strategy<Value = Step> {
-    let cpu = prop_oneof![4 => Just(Some(0)), 4 => Just(Some(1)), 1 => Just(None)];
-    prop_oneof![
-        10 => (0..PAGES, cpu).prop_map(|(n, cpu)| Step::Fault(n, cpu)),
-        4 => any::<u64>().prop_map(Step::Round),
-        6 => (any::<usize>(), 0_u8..10).prop_map(|(at, how)| Step::Finish(at, how)),
-        1 => (0_u16..4, 0_u64..20).prop_map(|(node, pages)| Step::Resize(node, pages)),
-        2 => Just(Step::Sample),
-        1 => (0..PAGES / 8).prop_map(Step::Unmap),
-        1 => (0..PAGES, 0_u16..4).prop_map(|(n, node)| Step::Map(n, node)),
-    ]
-}
-
-fn verdict(how: u8) -> Verdict {
-    match how {
-        0 => Verdict::Busy,
-        1 => Verdict::NoMemory,
-        2 => Verdict::Lost,
-        _ => MOVED,
-    }
-}
-
-fn sample(machine: &mut Machine, reference: &mut Reference) {
-    machine.sample();
-    for node in 0..4 {
-        let all = machine.capacity[usize::from(node)];
-        reference.sampled(node, all.saturating_sub(machine.used(node)));
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_500))]
-
-    /// Faults, rounds, ends of all kinds, nodes that fill up or lose their memory, pages that come and go: the same
-    /// orders as the reference's, and nothing is stuck at the end.
-    #[test]
-    fn orders_are_the_references(
-        mode in prop::sample::select(vec![Mode::Cpm, Mode::Cpmx, Mode::Opm, Mode::Opmx, Mode::OpmBd]),
-        exchanges in any::<bool>(),
-        on in prop::collection::vec(0_u16..4, 48),
-        steps in prop::collection::vec(step(), 1..120),
-    ) {
-        let mut machine = Machine::new(params(mode), exchanges, &on);
-        let mut reference = Reference::new(params(mode), exchanges);
-        sample(&mut machine, &mut reference);
-        machine.round(|_| true);
-        reference.round(&machine.node, |_| true);
-        for step in steps {
-            let mut told = machine.orders();
-            prop_assert!(told.is_empty());
-            match step {
-                Step::Fault(n, cpu) if machine.node.contains_key(&n) => {
-                    told = machine.fault(n, cpu);
-                    reference.fault(n, machine.node[&n], cpu);
-                }
-                Step::Round(bits) => {
-                    let accessed = |n: u64| bits >> (n % 64) & 1 == 1;
-                    machine.round(accessed);
-                    reference.round(&machine.node, accessed);
-                }
-                Step::Finish(at, how) if !machine.flying.is_empty() => {
-                    let n = *machine.flying.keys().nth(at % machine.flying.len()).expect("one");
-                    let (verdict, orders) = machine.finish(n, verdict(how));
-                    told = orders;
-                    reference.ended(n, verdict);
-                    if verdict == Verdict::Lost {
-                        machine.node.remove(&n);
-                    }
-                }
-                Step::Resize(node, pages) => machine.capacity[usize::from(node)] = pages,
-                Step::Sample => sample(&mut machine, &mut reference),
-                Step::Unmap(chunk) => {
-                    machine.unmap(chunk);
-                    reference.unmap(chunk);
-                }
-                Step::Map(n, node) => {
-                    let flies = machine.flying.contains_key(&n);
-                    if !flies {
-                        machine.node.entry(n).or_insert(node);
-                    }
-                }
-                Step::Fault(..) | Step::Finish(..) => {}
-            }
-            prop_assert_eq!(told, reference.orders());
-        }
-        // All ends, with all of the chains; then every page that could be better placed can be ordered.
-        while let Some(n) = machine.flying.keys().next().copied() {
-            machine.finish(n, MOVED);
-        }
-        machine.capacity = [1_000; 4];
-        machine.sample();
-        for (n, node) in machine.node.clone() {
-            let cpu = 1 - node % 2;
-            let orders = machine.fault(n, Some(cpu));
-            prop_assert_eq!(orders, vec![(n, cpu, None)], "page {} of node {} is stuck", n, node);
-            machine.finish(n, MOVED);
-        }
-    }
 }

@@ -1,22 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The paper's two sockets (figure 1) under the policy, in small: DRAM 0 and 1, slow memory 2 and 3. Orders are checked.
+//! A machine of several sockets under the policy, in small ([`super::layouts`]). Orders are checked.
 
 use std::collections::BTreeMap;
 
-use terrace_core::AccessPath;
 use terrace_core::Addr;
 use terrace_core::CHUNK_BYTES;
 use terrace_core::ChunkReading;
 use terrace_core::Nanos;
 use terrace_core::NodeId;
-use terrace_core::NodeInfo;
 use terrace_core::NodeMemory;
 use terrace_core::PageBits;
 use terrace_core::PageRef;
 use terrace_core::PageSize;
 use terrace_core::Pid;
-use terrace_core::TierId;
-use terrace_core::Tiers;
 use terrace_core::Views;
 use terrace_policy::Action;
 use terrace_policy::Event;
@@ -27,42 +23,25 @@ use terrace_policy::Verdict;
 use terrace_policy::presets::autotiering::Autotiering;
 use terrace_policy::presets::autotiering::Params;
 
+use super::layouts::Layout;
+
 pub(crate) const PAGE: u64 = 4096;
 /// Every node's high watermark, pages.
 pub(crate) const HIGH: u64 = 2;
 /// Pages of 2 MiB that are used: a few, so that there are several of 2 MiB.
 pub(crate) const EACH: u64 = 8;
+/// From here on 2 MiB are one huge page, which has the number of their first.
+pub(crate) const HUGE: u64 = 6 * EACH;
 pub(crate) const MOVED: Verdict = Verdict::Moved { shadow: false };
-
-/// What a socket sees: read latency of each node (MTM, table 1).
-const LATENCIES: [[u32; 4]; 2] = [[90, 145, 275, 340], [145, 90, 340, 275]];
-
-pub(crate) fn views() -> Views {
-    let node = |id: u16| NodeInfo {
-        id: NodeId(id),
-        tier: TierId(id / 2),
-        capacity_bytes: 1 << 20,
-        cpus: Vec::new(),
-        read_latency_ns: None,
-        write_latency_ns: None,
-        read_bandwidth_mbps: None,
-    };
-    let tiers = Tiers::new((0..4).map(node).collect());
-    let paths = (0_u16..2).zip(LATENCIES).flat_map(|(from, seen)| {
-        (0_u16..4).zip(seen).map(move |(to, latency)| AccessPath {
-            from: NodeId(from),
-            to: NodeId(to),
-            read_latency_ns: Some(latency),
-            ..AccessPath::default()
-        })
-    });
-    let paths: Vec<AccessPath> = paths.collect();
-    Views::new(&tiers, &[NodeId(0), NodeId(1)], &paths)
-}
 
 /// The chunk and the page in it of a page's number.
 const fn at(n: u64) -> (u64, usize) {
     (n / EACH, (n % EACH) as usize)
+}
+
+/// Of 4 KiB that a page has.
+pub(crate) const fn units(n: u64) -> u64 {
+    if n < HUGE { 1 } else { 512 }
 }
 
 pub(crate) fn page(n: u64) -> PageRef {
@@ -70,7 +49,11 @@ pub(crate) fn page(n: u64) -> PageRef {
     PageRef {
         pid: Pid(1),
         addr: Addr(chunk * CHUNK_BYTES + index as u64 * PAGE),
-        size: PageSize::Base4K,
+        size: if n < HUGE {
+            PageSize::Base4K
+        } else {
+            PageSize::Huge2M
+        },
     }
 }
 
@@ -87,42 +70,54 @@ pub(crate) struct Machine {
     pub(crate) now: Nanos,
     /// Where pages are; those that are not here are not mapped.
     pub(crate) node: BTreeMap<u64, u16>,
-    /// Pages that each node can have.
-    pub(crate) capacity: [u64; 4],
+    /// By number of a node: 4 KiB that it can have.
+    pub(crate) capacity: Vec<u64>,
     pub(crate) flying: BTreeMap<u64, Migration>,
     limit: usize,
+    layout: &'static Layout,
     views: Views,
 }
 
 impl Machine {
-    pub(crate) fn new(params: Params, exchanges: bool, on: &[u16]) -> Self {
+    /// With these pages on these nodes, which have no memory until they are given some.
+    pub(crate) fn new(
+        layout: &'static Layout,
+        params: Params,
+        exchanges: bool,
+        node: BTreeMap<u64, u16>,
+    ) -> Self {
         let mut machine = Self {
-            policy: Autotiering::new(params, views(), exchanges),
+            policy: Autotiering::new(params, layout.views(), exchanges),
             now: Nanos::from_secs(1),
-            node: (0..).zip(on.iter().copied()).collect(),
-            capacity: [12, 12, 40, 40],
+            node,
+            capacity: vec![0; layout.numbers()],
             flying: BTreeMap::new(),
             limit: params.inflight_pages,
-            views: views(),
+            layout,
+            views: layout.views(),
         };
         assert!(machine.orders().is_empty());
         machine
     }
 
     pub(crate) fn used(&self, node: u16) -> u64 {
-        self.node.values().filter(|on| **on == node).count() as u64
+        let there = self.node.iter().filter(|(_, on)| **on == node);
+        there.map(|(n, _)| units(*n)).sum()
+    }
+
+    pub(crate) fn free(&self, node: u16) -> u64 {
+        self.capacity[usize::from(node)].saturating_sub(self.used(node))
     }
 
     pub(crate) fn sample(&mut self) {
-        for node in 0..4 {
-            let free = self.capacity[usize::from(node)].saturating_sub(self.used(node));
+        for id in self.layout.ids() {
             let memory = NodeMemory {
-                free_bytes: free * PAGE,
+                free_bytes: self.free(id) * PAGE,
                 low_bytes: PAGE,
                 high_bytes: HIGH * PAGE,
-                total_bytes: self.capacity[usize::from(node)] * PAGE,
+                total_bytes: self.capacity[usize::from(id)] * PAGE,
             };
-            let node = NodeId(node);
+            let node = NodeId(id);
             self.policy
                 .observe(self.now, &Event::Memory { node, memory });
         }
@@ -130,7 +125,7 @@ impl Machine {
 
     /// Every node is as full as it can be: none has room.
     pub(crate) fn fill(&mut self) {
-        for node in 0..4 {
+        for node in self.layout.ids() {
             self.capacity[usize::from(node)] = self.used(node) + HIGH;
         }
         self.sample();
@@ -162,7 +157,7 @@ impl Machine {
                 bits
             };
             let on = |id: u16| (NodeId(id), bits(&|n| self.node[&n] == id));
-            let nodes: Vec<_> = (0..4).map(on).collect();
+            let nodes: Vec<_> = self.layout.ids().map(on).collect();
             let touched = bits(&|n| accessed(n));
             let reading = ChunkReading {
                 pid: Pid(1),
@@ -172,7 +167,7 @@ impl Machine {
                 until: Nanos::from_secs(1),
                 ran: None,
                 last: true,
-                huge: false,
+                huge: chunk * EACH >= HUGE,
                 present: bits(&|_| true),
                 accessed: touched,
                 fresh: touched,
@@ -230,6 +225,7 @@ impl Machine {
             Migration::Exchange { with, .. } => {
                 let with = number(with);
                 assert!(!busy(self, with) && with != n, "{with} twice");
+                assert_eq!(units(with), units(n), "of one size");
                 assert_eq!(NodeId(self.node[&with]), to, "the partner is there");
                 Some(with)
             }

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! AutoTiering as its paper's sentences have it, slow and plain: pages by their numbers, lists searched from the start.
+//!
+//! Where the preset leaves the paper on purpose so does this (docs/papers/autotiering.md): lists are of 2 MiB (row 7), the
+//! next best node is tried also where the victim is accessed as much (row 8), the reserve is a number (row 9), and
+//! `inflight_pages` demands are under way at most (row 14).
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -8,20 +12,20 @@ use terrace_policy::Verdict;
 use terrace_policy::presets::autotiering::Mode;
 use terrace_policy::presets::autotiering::Params;
 
+use super::layouts::Layout;
 use super::machine::EACH;
 use super::machine::HIGH;
 use super::machine::MOVED;
 use super::machine::Order;
-
-/// Figure 1: the nodes as each socket has them, the best first.
-const ORDER: [[u16; 4]; 2] = [[0, 1, 2, 3], [1, 0, 3, 2]];
+use super::machine::units;
 
 #[derive(Debug, Clone)]
 struct Page {
     node: u16,
     /// The last eight rounds, the latest last.
     history: Vec<bool>,
-    accessor: Option<u16>,
+    /// The socket of who accessed it last.
+    accessor: Option<usize>,
     flying: bool,
 }
 
@@ -38,29 +42,57 @@ struct Flight {
     with: Option<u64>,
     then: Option<(u64, u16, u16)>,
     reserved: bool,
-    refills: bool,
+    /// Pages that come into reserve by it, and of which size.
+    refills: Option<(usize, i64)>,
 }
 
-/// A node's memory, pages.
+const fn plain(from: u16, to: u16) -> Flight {
+    Flight {
+        from,
+        to,
+        with: None,
+        then: None,
+        reserved: false,
+        refills: None,
+    }
+}
+
+/// Of 4 KiB and of 2 MiB.
+const SIZES: [i64; 2] = [1, 512];
+
+/// Which of them a page is of.
+const fn size(n: u64) -> usize {
+    (units(n) > 1) as usize
+}
+
+/// Reserved pages of a size.
+#[derive(Debug, Default, Clone, Copy)]
+struct Reserve {
+    here: i64,
+    leaving: i64,
+    awake: Option<usize>,
+}
+
+/// A node's memory, of 4 KiB.
 #[derive(Debug, Default, Clone, Copy)]
 struct Memory {
     free: i64,
     coming: i64,
     full: bool,
-    reserve: i64,
-    leaving: i64,
-    awake: Option<usize>,
+    reserve: [Reserve; 2],
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Reference {
+    layout: &'static Layout,
     params: Params,
     exchanges: bool,
     pages: BTreeMap<u64, Page>,
-    /// By node and level: 2 MiB in the order in which a page of theirs came there.
-    lists: BTreeMap<(u16, usize), Vec<u64>>,
-    memory: [Memory; 4],
+    /// By node, size and level: 2 MiB in the order in which a page of theirs came there.
+    lists: BTreeMap<(u16, usize, usize), Vec<u64>>,
+    /// By number of a node.
+    memory: Vec<Memory>,
     /// Pages on a node that could not be migrated to another; some wait no more, or for others.
     waiting: BTreeMap<(u16, u16), Vec<u64>>,
     waits: BTreeMap<u64, (u16, u16)>,
@@ -71,13 +103,14 @@ pub(crate) struct Reference {
 }
 
 impl Reference {
-    pub(crate) fn new(params: Params, exchanges: bool) -> Self {
+    pub(crate) fn new(layout: &'static Layout, params: Params, exchanges: bool) -> Self {
         Self {
+            layout,
             params,
             exchanges,
             pages: BTreeMap::new(),
             lists: BTreeMap::new(),
-            memory: [Memory::default(); 4],
+            memory: vec![Memory::default(); layout.numbers()],
             waiting: BTreeMap::new(),
             waits: BTreeMap::new(),
             flights: BTreeMap::new(),
@@ -86,25 +119,45 @@ impl Reference {
         }
     }
 
+    fn memory(&mut self, node: u16) -> &mut Memory {
+        &mut self.memory[usize::from(node)]
+    }
+
     pub(crate) fn sampled(&mut self, node: u16, free: u64) {
-        let memory = &mut self.memory[usize::from(node)];
+        let memory = self.memory(node);
         memory.free = free.cast_signed();
         memory.full = false;
     }
 
-    fn room(&self, node: u16) -> bool {
+    fn free(&self, node: u16) -> i64 {
         let m = &self.memory[usize::from(node)];
+        let reserved: i64 = m.reserve.iter().zip(SIZES).map(|(r, u)| r.here * u).sum();
         let free = (m.free - m.coming - HIGH.cast_signed()).max(0);
-        !m.full && free - m.reserve >= 1
+        if m.full { 0 } else { free - reserved }
+    }
+
+    fn room(&self, n: u64, node: u16) -> bool {
+        self.free(node) >= units(n).cast_signed()
+    }
+
+    /// How many pages of a size the reserve is to have, and below how many demotion wakes.
+    fn wanted(&self, size: usize) -> (i64, i64) {
+        let p = &self.params;
+        let both = [
+            (p.reserved_pages, p.reserved_low),
+            (p.reserved_huge, p.reserved_huge_low),
+        ];
+        (i64::from(both[size].0), i64::from(both[size].1))
     }
 
     /// Lists are made anew of what pages have; who stays keeps its place.
     fn relist(&mut self, chunk: u64) {
-        for node in [0, 1] {
+        let size = size(chunk * EACH);
+        for node in self.layout.fast() {
             for level in 0..=8 {
                 let mut pages = self.pages.range(chunk * EACH..(chunk + 1) * EACH);
                 let is = pages.any(|(_, p)| p.node == node && !p.flying && p.level() == level);
-                let list = self.lists.entry((node, level)).or_default();
+                let list = self.lists.entry((node, size, level)).or_default();
                 match (list.iter().position(|one| *one == chunk), is) {
                     (Some(at), false) => drop(list.remove(at)),
                     (None, true) => list.push(chunk),
@@ -159,7 +212,7 @@ impl Reference {
     fn order(&mut self, n: u64, flight: Flight) {
         self.fly(n);
         if flight.with.is_none() {
-            self.memory[usize::from(flight.to)].coming += 1;
+            self.memory(flight.to).coming += units(n).cast_signed();
         }
         self.flights.insert(n, flight);
         self.orders.push((n, flight.to, flight.with));
@@ -177,86 +230,85 @@ impl Reference {
         if !self.pages.contains_key(&n) {
             self.new_page(n, node);
         }
+        let socket = self.layout.socket(cpu);
         let page = self.pages.get_mut(&n).expect("known");
-        page.accessor = cpu.or(page.accessor);
+        page.accessor = cpu.map(|_| socket).or(page.accessor);
         if page.flying {
             return;
         }
         page.node = node;
         self.relist(n / EACH);
-        let order = ORDER[usize::from(cpu.unwrap_or(0))];
+        let order = self.layout.orders[socket];
         if node == order[0] || self.flights.len() >= self.params.inflight_pages {
             return;
         }
         self.demand(n, node, order);
     }
 
-    fn demand(&mut self, n: u64, node: u16, order: [u16; 4]) {
+    fn demand(&mut self, n: u64, node: u16, order: &[u16]) {
         let best = order[0];
         let mode = self.params.mode;
-        let plain = |to| Flight {
-            from: node,
-            to,
-            with: None,
-            then: None,
-            reserved: false,
-            refills: false,
-        };
-        if self.room(best) {
-            return self.order(n, plain(best));
+        if self.room(n, best) {
+            return self.order(n, plain(node, best));
         }
         let demotes = matches!(mode, Mode::Opm | Mode::Opmx | Mode::OpmBd);
         if demotes && self.make_room(n, node, best) {
             return;
         }
         let better = order.iter().take_while(|other| **other != node);
-        if let Some(to) = better.clone().find(|to| self.room(**to)) {
-            return self.order(n, plain(*to));
+        if let Some(to) = better.clone().find(|to| self.room(n, **to)) {
+            return self.order(n, plain(node, *to));
         }
-        let wanted = better.clone().find(|to| **to / 2 == node / 2);
+        let same = |to: &&u16| self.layout.tier(**to) == self.layout.tier(node);
+        let wanted = better.clone().find(same);
         if let (Some(to), true) = (wanted, matches!(mode, Mode::Cpmx | Mode::Opmx)) {
             self.in_tier(n, node, *to);
         }
     }
 
-    /// The lowest level on a node, and its oldest page.
-    fn lowest(&self, node: u16) -> Option<(usize, u64)> {
-        let mut levels = (0..=8).map(|level| (level, self.lists.get(&(node, level))));
-        let (level, chunk) = levels.find_map(|(level, list)| Some((level, *list?.first()?)))?;
+    /// The lowest level on a node, and its oldest page; for a base page a huge one where there is no other.
+    fn lowest(&self, node: u16, of: usize) -> Option<(usize, u64)> {
+        let in_size = |size| {
+            let mut levels = (0..=8).map(|level| (level, self.lists.get(&(node, size, level))));
+            levels.find_map(|(level, list)| Some((level, *list?.first()?)))
+        };
+        let (level, chunk) = (of..2).find_map(in_size)?;
         let mut pages = self.pages.range(chunk * EACH..(chunk + 1) * EACH);
         let (n, _) = pages.find(|(_, p)| p.node == node && !p.flying && p.level() == level)?;
         Some((level, *n))
     }
 
     /// Slow nodes for a page of a fast one: "where the page was previously accessed".
-    fn down(&self, n: u64, from: u16) -> [u16; 2] {
-        let cpu = self.pages[&n].accessor.unwrap_or(from);
-        let order = ORDER[usize::from(cpu)];
-        [order[2], order[3]]
+    fn down(&self, n: u64, from: u16) -> Vec<u16> {
+        let place = self.layout.ids().position(|id| id == from).expect("a node");
+        let socket = self.pages[&n].accessor.unwrap_or(self.layout.near[place]);
+        let order = self.layout.orders[socket].iter().copied();
+        order.filter(|node| self.layout.tier(*node) > 0).collect()
     }
 
     fn make_room(&mut self, n: u64, node: u16, best: u16) -> bool {
         let level = self.pages[&n].level();
-        let Some((_, victim)) = self.lowest(best).filter(|(lowest, _)| *lowest < level) else {
+        let lowest = self.lowest(best, size(n));
+        let Some((_, victim)) = lowest.filter(|(lowest, _)| *lowest < level) else {
             return false;
         };
         if self.params.mode == Mode::OpmBd {
             return self.reserved(n, node, best, level);
         }
         let down = self.down(victim, best);
-        let to = down.into_iter().find(|to| self.room(*to));
-        let fused = down[0] == node || to.is_none() && node >= 2;
-        if self.params.mode == Mode::Opmx && self.exchanges && fused {
+        let to = down.iter().copied().find(|to| self.room(victim, *to));
+        let fused = down[0] == node || to.is_none() && self.layout.tier(node) > 0;
+        let can = self.exchanges && size(n) == size(victim);
+        if self.params.mode == Mode::Opmx && can && fused {
             self.fly(victim);
-            let flight = Flight {
-                from: node,
-                to: best,
-                with: Some(victim),
-                then: None,
-                reserved: false,
-                refills: false,
-            };
-            self.order(n, flight);
+            let with = Some(victim);
+            self.order(
+                n,
+                Flight {
+                    with,
+                    ..plain(node, best)
+                },
+            );
             return true;
         }
         let Some(to) = to else { return false };
@@ -265,12 +317,8 @@ impl Reference {
         self.order(
             victim,
             Flight {
-                from: best,
-                to,
-                with: None,
                 then,
-                reserved: false,
-                refills: false,
+                ..plain(best, to)
             },
         );
         true
@@ -278,23 +326,20 @@ impl Reference {
 
     /// "The reserved pages allow us to immediately serve the promotion request"; below the mark the thread wakes.
     fn reserved(&mut self, n: u64, node: u16, best: u16, level: usize) -> bool {
-        let low = i64::from(self.params.reserved_low);
-        let memory = &mut self.memory[usize::from(best)];
-        let there = memory.reserve > 0;
-        memory.reserve -= i64::from(there);
-        if memory.reserve < low {
-            memory.awake = memory.awake.max(Some(level));
+        let (_, low) = self.wanted(size(n));
+        let reserve = &mut self.memory(best).reserve[size(n)];
+        let there = reserve.here > 0;
+        reserve.here -= i64::from(there);
+        if reserve.here < low {
+            reserve.awake = reserve.awake.max(Some(level));
         }
         if there {
+            let reserved = true;
             self.order(
                 n,
                 Flight {
-                    from: node,
-                    to: best,
-                    with: None,
-                    then: None,
-                    reserved: true,
-                    refills: false,
+                    reserved,
+                    ..plain(node, best)
                 },
             );
         }
@@ -303,32 +348,31 @@ impl Reference {
 
     /// "demoting the least accessed pages in a batch"
     fn refill(&mut self) {
-        for node in [0, 1] {
-            let memory = &mut self.memory[usize::from(node)];
-            let Some(below) = memory.awake.take() else {
+        for (node, size) in self.layout.fast().flat_map(|node| [(node, 0), (node, 1)]) {
+            let full = self.wanted(size).0;
+            let reserve = &mut self.memory(node).reserve[size];
+            let Some(below) = reserve.awake.take() else {
                 continue;
             };
-            let lacking = i64::from(self.params.reserved_pages) - memory.reserve - memory.leaving;
-            for _ in 0..lacking {
-                if self.flights.len() >= self.params.inflight_pages {
-                    break;
-                }
-                let lowest = self.lowest(node).filter(|(level, _)| *level < below);
+            let mut lacking = full - reserve.here - reserve.leaving;
+            while lacking > 0 && self.flights.len() < self.params.inflight_pages {
+                let lowest = self.lowest(node, size).filter(|(level, _)| *level < below);
                 let Some((_, n)) = lowest else { break };
-                let down = self.down(n, node).into_iter().find(|to| self.room(*to));
-                let Some(to) = down else { break };
-                self.memory[usize::from(node)].leaving += 1;
+                let mut down = self.down(n, node).into_iter();
+                let Some(to) = down.find(|to| self.room(n, *to)) else {
+                    break;
+                };
+                let pages = units(n).cast_signed() / SIZES[size];
+                self.memory(node).reserve[size].leaving += pages;
+                let refills = Some((size, pages));
                 self.order(
                     n,
                     Flight {
-                        from: node,
-                        to,
-                        with: None,
-                        then: None,
-                        reserved: false,
-                        refills: true,
+                        refills,
+                        ..plain(node, to)
                     },
                 );
+                lacking -= pages;
             }
         }
     }
@@ -342,9 +386,14 @@ impl Reference {
             if self.waits.get(&other) != Some(&(to, node)) {
                 continue;
             }
-            self.waits.remove(&other);
             let page = self.pages.get(&other);
-            if page.is_some_and(|page| page.node == to && !page.flying) {
+            let here = page.is_some_and(|page| page.node == to && !page.flying);
+            if here && size(other) != size(n) {
+                waiting.push(other);
+                continue;
+            }
+            self.waits.remove(&other);
+            if here {
                 partner = Some(other);
                 break;
             }
@@ -357,15 +406,12 @@ impl Reference {
         };
         if self.exchanges {
             self.fly(with);
+            let with = Some(with);
             self.order(
                 n,
                 Flight {
-                    from: node,
-                    to,
-                    with: Some(with),
-                    then: None,
-                    reserved: false,
-                    refills: false,
+                    with,
+                    ..plain(node, to)
                 },
             );
         } else {
@@ -374,12 +420,8 @@ impl Reference {
             self.order(
                 with,
                 Flight {
-                    from: to,
-                    to: node,
-                    with: None,
                     then,
-                    reserved: false,
-                    refills: false,
+                    ..plain(to, node)
                 },
             );
         }
@@ -400,21 +442,7 @@ impl Reference {
         if let Some(with) = flight.with {
             self.land(with, moved.then_some(flight.from));
         } else {
-            let to = &mut self.memory[usize::from(flight.to)];
-            to.coming -= 1;
-            to.free = (to.free - i64::from(moved)).max(0);
-            to.full |= verdict == Verdict::NoMemory;
-            if flight.reserved && verdict == Verdict::NoMemory {
-                to.reserve = 0;
-            } else if flight.reserved && !moved {
-                to.reserve += 1;
-            }
-            let from = &mut self.memory[usize::from(flight.from)];
-            from.free += i64::from(moved);
-            if flight.refills {
-                from.leaving -= 1;
-                from.reserve += i64::from(moved);
-            }
+            self.account(n, &flight, verdict);
         }
         if verdict == Verdict::Lost {
             self.flying.remove(&n);
@@ -427,20 +455,31 @@ impl Reference {
         if let Some((next, from, to)) = flight.then {
             let waits = self.pages.get(&next).is_some_and(|page| page.node == from);
             if moved && waits {
-                self.order(
-                    next,
-                    Flight {
-                        from,
-                        to,
-                        with: None,
-                        then: None,
-                        reserved: false,
-                        refills: false,
-                    },
-                );
+                self.order(next, plain(from, to));
             } else {
                 self.land(next, None);
             }
+        }
+    }
+
+    fn account(&mut self, n: u64, flight: &Flight, verdict: Verdict) {
+        let moved = i64::from(verdict == MOVED);
+        let units = units(n).cast_signed();
+        let to = self.memory(flight.to);
+        to.coming -= units;
+        to.free = (to.free - units * moved).max(0);
+        to.full |= verdict == Verdict::NoMemory;
+        let reserve = &mut to.reserve[size(n)];
+        if flight.reserved && verdict == Verdict::NoMemory {
+            reserve.here = 0;
+        } else if flight.reserved && moved == 0 {
+            reserve.here += 1;
+        }
+        let from = self.memory(flight.from);
+        from.free += units * moved;
+        if let Some((size, pages)) = flight.refills {
+            from.reserve[size].leaving -= pages;
+            from.reserve[size].here += pages * moved;
         }
     }
 }

@@ -31,6 +31,8 @@ terrace_core::figures! {
         not_more_accessed: u64 as Count,
         /// Fast pages of 4 KiB in reserve.
         reserved_pages: u64 as Count,
+        /// Fast pages of 2 MiB in reserve.
+        reserved_huge_pages: u64 as Count,
         /// Base pages of fast memory that were accessed in at least seven of the last eight rounds (figure 11).
         hot_fast: u64 as Count,
         /// Such base pages in all.

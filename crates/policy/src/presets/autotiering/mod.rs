@@ -339,7 +339,7 @@ impl Policy for Autotiering {
 
     fn counters(&self) -> Vec<Measurement> {
         let c = &self.counters;
-        let reserved = self.reserves.iter().map(|one| u64::from(one.pages()));
+        let reserved = || self.reserves.iter().map(Reserve::pages);
         let (hot_fast, hot) = self.accessed_in(HOT_ROUNDS);
         Figures {
             demands: c.demands,
@@ -355,7 +355,8 @@ impl Policy for Autotiering {
             from_reserve: c.from_reserve,
             reserve_empty: c.reserve_empty,
             not_more_accessed: c.not_more_accessed,
-            reserved_pages: reserved.sum(),
+            reserved_pages: reserved().map(|(base, _)| u64::from(base)).sum(),
+            reserved_huge_pages: reserved().map(|(_, huge)| u64::from(huge)).sum(),
             hot_fast,
             hot,
             metadata_bytes: self.bytes(),

@@ -156,21 +156,27 @@ impl Params {
         let scan_period_min = settings
             .time("scan_period_min", d.scan_period_min)?
             .max(least);
+        let scan_period_max = settings.time("scan_period_max", d.scan_period_max)?;
+        let scan_rate = settings.number("scan_rate", d.scan_rate, 1..=u64::MAX)?;
+        let reserved_pages = settings.number("reserved_pages", d.reserved_pages, 1..=1 << 20)?;
+        let wanted = "a whole number from 1 to reserved_pages";
+        let default = (d.reserved_low.min(reserved_pages), "4");
+        let low = |text: &str| mark(text, reserved_pages);
+        let reserved_low = settings.value("reserved_low", default, wanted, low)?;
+        let reserved_huge = settings.number("reserved_huge", d.reserved_huge, 1..=1 << 20)?;
+        let wanted = "a whole number from 1 to reserved_huge";
+        let default = (d.reserved_huge_low.min(reserved_huge), "3");
+        let low = |text: &str| mark(text, reserved_huge);
+        let reserved_huge_low = settings.value("reserved_huge_low", default, wanted, low)?;
         Ok(Self {
             mode,
             scan_period_min,
-            scan_period_max: settings
-                .time("scan_period_max", d.scan_period_max)?
-                .max(scan_period_min),
-            scan_rate: settings.number("scan_rate", d.scan_rate, 1..=u64::MAX)?,
-            reserved_pages: settings.number("reserved_pages", d.reserved_pages, 1..=1 << 20)?,
-            reserved_low: settings.number("reserved_low", d.reserved_low, 1..=1 << 20)?,
-            reserved_huge: settings.number("reserved_huge", d.reserved_huge, 1..=1 << 20)?,
-            reserved_huge_low: settings.number(
-                "reserved_huge_low",
-                d.reserved_huge_low,
-                1..=1 << 20,
-            )?,
+            scan_period_max: scan_period_max.max(scan_period_min),
+            scan_rate,
+            reserved_pages,
+            reserved_low,
+            reserved_huge,
+            reserved_huge_low,
             exchange_scan: settings.number("exchange_scan", d.exchange_scan, 1..=1 << 20)?,
             first_placement: settings.value(
                 "first_placement",
@@ -181,4 +187,10 @@ impl Params {
             inflight_pages: settings.number("inflight_pages", d.inflight_pages, 1..=1 << 20)?,
         })
     }
+}
+
+/// Where the reserve is so large: the number of pages below which demotion wakes. A larger one would keep it awake.
+fn mark(text: &str, reserve: u32) -> Option<u32> {
+    let number = text.parse().ok()?;
+    (1..=reserve).contains(&number).then_some(number)
 }

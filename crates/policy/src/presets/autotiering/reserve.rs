@@ -40,9 +40,9 @@ impl Reserve {
             + u64::from(self.huge.here) * PageSize::Huge2M.bytes()
     }
 
-    /// Pages of 4 KiB in reserve.
-    pub(super) const fn pages(&self) -> u32 {
-        self.base.here
+    /// Pages of 4 KiB and of 2 MiB in reserve.
+    pub(super) const fn pages(&self) -> (u32, u32) {
+        (self.base.here, self.huge.here)
     }
 
     /// Takes one for a page that was accessed in so many rounds; false where none is left.

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Machines as the tests have them: what each socket sees of memory, and the order that this makes, drawn by hand.
+
+use terrace_core::AccessPath;
+use terrace_core::NodeId;
+use terrace_core::NodeInfo;
+use terrace_core::TierId;
+use terrace_core::Tiers;
+use terrace_core::Views;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    /// Memory nodes by their numbers, and their tiers.
+    pub(crate) nodes: &'static [(u16, u16)],
+    /// Nodes with processors, and the read latency of each memory node from there, ns.
+    sockets: &'static [(u16, &'static [u32])],
+    /// By socket: the memory nodes, the best first (figure 1).
+    pub(crate) orders: &'static [&'static [u16]],
+    /// By memory node: the socket it is nearest to, by its place.
+    pub(crate) near: &'static [usize],
+}
+
+/// The paper's (figure 1): DRAM 0 and 1, slow memory 2 and 3; latencies of MTM's table 1.
+pub(crate) static TWO: Layout = Layout {
+    nodes: &[(0, 0), (1, 0), (2, 1), (3, 1)],
+    sockets: &[(0, &[90, 145, 275, 340]), (1, &[145, 90, 340, 275])],
+    orders: &[&[0, 1, 2, 3], &[1, 0, 3, 2]],
+    near: &[0, 1, 0, 1],
+};
+
+/// Three sockets in a ring: to one neighbour the way is shorter than to the other.
+pub(crate) static THREE: Layout = Layout {
+    nodes: &[(0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (5, 1)],
+    sockets: &[
+        (0, &[90, 145, 160, 275, 340, 360]),
+        (1, &[160, 90, 145, 360, 275, 340]),
+        (2, &[145, 160, 90, 340, 360, 275]),
+    ],
+    orders: &[
+        &[0, 1, 2, 3, 4, 5],
+        &[1, 2, 0, 4, 5, 3],
+        &[2, 0, 1, 5, 3, 4],
+    ],
+    near: &[0, 1, 2, 0, 1, 2],
+};
+
+/// Numbers with holes, and fast memory without processors (6), nearer to socket 4 than to 1.
+pub(crate) static HOLES: Layout = Layout {
+    nodes: &[(1, 0), (4, 0), (6, 0), (9, 1), (13, 1)],
+    sockets: &[
+        (1, &[90, 145, 150, 275, 340]),
+        (4, &[145, 90, 110, 340, 275]),
+    ],
+    orders: &[&[1, 4, 6, 9, 13], &[4, 6, 1, 13, 9]],
+    near: &[0, 1, 1, 0, 1],
+};
+
+impl Layout {
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u16> + use<> {
+        self.nodes.iter().map(|(id, _)| *id)
+    }
+
+    /// Places for what is kept by a node's number.
+    pub(crate) fn numbers(&self) -> usize {
+        self.ids().max().map_or(0, |id| usize::from(id) + 1)
+    }
+
+    /// The number of a socket's node.
+    pub(crate) fn cpu(&self, socket: usize) -> u16 {
+        self.sockets[socket % self.sockets.len()].0
+    }
+
+    /// The place of a socket by its node; the first where it is not known.
+    pub(crate) fn socket(&self, cpu: Option<u16>) -> usize {
+        let place = self.sockets.iter().position(|(id, _)| Some(*id) == cpu);
+        place.unwrap_or(0)
+    }
+
+    pub(crate) fn tier(&self, node: u16) -> u16 {
+        let found = self.nodes.iter().find(|(id, _)| *id == node);
+        found.expect("a node").1
+    }
+
+    /// Nodes that have slower ones below them.
+    pub(crate) fn fast(&self) -> impl Iterator<Item = u16> + use<> {
+        let fast = self.nodes.iter().filter(|(_, tier)| *tier == 0);
+        fast.map(|(id, _)| *id)
+    }
+
+    pub(crate) fn views(&self) -> Views {
+        let node = |(id, tier): &(u16, u16)| NodeInfo {
+            id: NodeId(*id),
+            tier: TierId(*tier),
+            capacity_bytes: 1 << 20,
+            cpus: Vec::new(),
+            read_latency_ns: None,
+            write_latency_ns: None,
+            read_bandwidth_mbps: None,
+        };
+        let tiers = Tiers::new(self.nodes.iter().map(node).collect());
+        let paths = self.sockets.iter().flat_map(|(from, seen)| {
+            self.ids().zip(*seen).map(|(to, latency)| AccessPath {
+                from: NodeId(*from),
+                to: NodeId(to),
+                read_latency_ns: Some(*latency),
+                ..AccessPath::default()
+            })
+        });
+        let paths: Vec<AccessPath> = paths.collect();
+        let cpus: Vec<NodeId> = self.sockets.iter().map(|(id, _)| NodeId(*id)).collect();
+        Views::new(&tiers, &cpus, &paths)
+    }
+}

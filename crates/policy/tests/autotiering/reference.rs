@@ -71,6 +71,7 @@ struct Reserve {
     here: i64,
     leaving: i64,
     awake: Option<usize>,
+    filled: bool,
 }
 
 /// A node's memory, of 4 KiB.
@@ -93,6 +94,8 @@ pub(crate) struct Reference {
     lists: BTreeMap<(u16, usize, usize), Vec<u64>>,
     /// By number of a node.
     memory: Vec<Memory>,
+    /// Huge pages were seen.
+    huge: bool,
     /// Pages on a node that could not be migrated to another; some wait no more, or for others.
     waiting: BTreeMap<(u16, u16), Vec<u64>>,
     waits: BTreeMap<u64, (u16, u16)>,
@@ -111,6 +114,7 @@ impl Reference {
             pages: BTreeMap::new(),
             lists: BTreeMap::new(),
             memory: vec![Memory::default(); layout.numbers()],
+            huge: false,
             waiting: BTreeMap::new(),
             waits: BTreeMap::new(),
             flights: BTreeMap::new(),
@@ -127,6 +131,7 @@ impl Reference {
         let memory = self.memory(node);
         memory.free = free.cast_signed();
         memory.full = false;
+        self.fill(node);
     }
 
     fn free(&self, node: u16) -> i64 {
@@ -138,6 +143,22 @@ impl Reference {
 
     fn room(&self, n: u64, node: u16) -> bool {
         self.free(node) >= units(n).cast_signed()
+    }
+
+    /// "We keep a page pool of a few reserved pages": from the first on, as far as memory is free.
+    fn fill(&mut self, node: u16) {
+        if self.params.mode != Mode::OpmBd || self.layout.tier(node) != 0 {
+            return;
+        }
+        for size in 0..=usize::from(self.huge) {
+            let free = self.free(node).max(0) / SIZES[size];
+            let full = self.wanted(size).0;
+            let reserve = &mut self.memory(node).reserve[size];
+            if !std::mem::replace(&mut reserve.filled, true) {
+                let lacking = (full - reserve.here - reserve.leaving).max(0);
+                reserve.here += free.min(lacking);
+            }
+        }
     }
 
     /// How many pages of a size the reserve is to have, and below how many demotion wakes.
@@ -174,6 +195,7 @@ impl Reference {
             accessor: None,
             flying: self.flying.contains(&n),
         };
+        self.huge |= units(n) > 1;
         self.pages.insert(n, page);
     }
 

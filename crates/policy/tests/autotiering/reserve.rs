@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reserved pages (4.3): how many, of which size, and what may be set.
 
+use std::collections::BTreeMap;
+
 use terrace_core::Nanos;
 use terrace_policy::Settings;
 use terrace_policy::presets::autotiering::Mode;
@@ -8,6 +10,7 @@ use terrace_policy::presets::autotiering::Params;
 
 use super::layouts::TWO;
 use super::machine::EACH;
+use super::machine::HIGH;
 use super::machine::HUGE;
 use super::machine::MOVED;
 use super::machine::Machine;
@@ -105,4 +108,50 @@ fn a_huge_page_goes_where_there_is_no_other() {
     assert!(machine.finish(huge(0), MOVED).1.is_empty());
     assert_eq!(machine.figure("reserved_pages"), 512);
     assert_eq!(machine.fault(8, Some(0)), [(8, 0, None)]);
+}
+
+/// What is free at the start is in reserve first: nobody has to ask in vain.
+#[test]
+fn the_reserve_is_filled_at_the_start() {
+    let on: BTreeMap<u64, u16> = (0..40).map(|n| (n, if n < 8 { 0 } else { 2 })).collect();
+    let mut machine = Machine::new(&TWO, params(), true, on);
+    machine.capacity = vec![8 + HIGH + 18, HIGH + 5, 200, 200];
+    machine.sample();
+    assert_eq!(machine.figure("reserved_pages"), 16 + 5);
+    for _ in 0..9 {
+        machine.round(|n| n >= 8);
+    }
+    // What is free beyond it is there for all.
+    for n in [8, 9] {
+        assert_eq!(machine.fault(n, Some(0)), [(n, 0, None)]);
+    }
+    assert_eq!(machine.figure("to_best"), 2);
+    for n in 10..22 {
+        assert_eq!(machine.fault(n, Some(0)), [(n, 0, None)]);
+    }
+    let took = ["from_reserve", "reserve_empty"].map(|name| machine.figure(name));
+    assert_eq!(took, [12, 0]);
+    // Memory that becomes free later is not held back.
+    machine.capacity[1] += 4;
+    machine.sample();
+    assert_eq!(machine.fault(22, Some(1)), [(22, 1, None)]);
+    assert_eq!(machine.figure("to_best"), 3);
+}
+
+/// 8 MiB of each node are held back only where somebody has pages of that size.
+#[test]
+fn huge_pages_are_in_reserve_once_there_are_some() {
+    let on: BTreeMap<u64, u16> = (0..8).map(|n| (n, 2)).collect();
+    let mut machine = Machine::new(&TWO, params(), true, on);
+    machine.capacity = vec![3 * 512, 9 * 512, 4096, 4096];
+    machine.sample();
+    machine.round(|_| true);
+    machine.sample();
+    assert_eq!(machine.figure("reserved_huge_pages"), 0);
+    machine.node.insert(huge(0), 2);
+    machine.round(|_| true);
+    machine.sample();
+    // Two fit into the first node beside its reserve of 4 KiB.
+    assert_eq!(machine.figure("reserved_huge_pages"), 2 + 4);
+    assert_eq!(machine.figure("reserved_pages"), 2 * 16);
 }

@@ -279,6 +279,19 @@ impl Autotiering {
         }
     }
 
+    /// 4.3: what a node has free at the start is in its reserve first; of 2 MiB from when there are such pages.
+    pub(super) fn fill(&mut self, node: NodeId) {
+        if self.params.mode != Mode::OpmBd || !self.upper.contains(&node) {
+            return;
+        }
+        let params = self.params;
+        let huge = self.huge.then_some(PageSize::Huge2M);
+        for size in [PageSize::Base4K].into_iter().chain(huge) {
+            let room = self.room(node);
+            self.reserve(node).fill(size, room, &params);
+        }
+    }
+
     /// `kdemoted` (4.3): fills up the reserves that are awake, the least accessed pages first, in one batch.
     pub(super) fn refill(&mut self) {
         let params = self.params;

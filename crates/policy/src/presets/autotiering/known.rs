@@ -108,6 +108,7 @@ impl Autotiering {
 
     /// 2 MiB are one huge page, or base pages. What was known of them in another size is forgotten.
     fn sized(&mut self, key: Key, huge: bool, now: Nanos) {
+        self.huge |= huge;
         if self.pages.get(key).is_some_and(|chunk| chunk.huge != huge) {
             self.forget(key, &PageBits::ALL);
         }

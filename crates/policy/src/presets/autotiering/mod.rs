@@ -127,6 +127,8 @@ pub struct Autotiering {
     laps: Laps<Key>,
     /// By the upper nodes' places.
     reserves: Vec<Reserve>,
+    /// Huge pages were seen: some are to be in reserve, too.
+    huge: bool,
     memory: FreeMemory,
     inflight: BTreeMap<PageRef, Flight>,
     /// Pages of those: each one, its partner, and what is to follow it. Also of what was unmapped meanwhile.
@@ -172,6 +174,7 @@ impl Autotiering {
         let mut policy = Self {
             laps: Laps::new(2 * upper.len()),
             reserves: vec![Reserve::default(); upper.len()],
+            huge: false,
             nodes,
             upper,
             views,
@@ -302,7 +305,10 @@ impl Policy for Autotiering {
                 }
                 self.watched.remove(&pid);
             }
-            Event::Memory { node, memory } => self.memory.sampled(node, memory),
+            Event::Memory { node, memory } => {
+                self.memory.sampled(node, memory);
+                self.fill(node);
+            }
             Event::Armed { .. }
             | Event::Sampled { .. }
             | Event::Mapped { .. }

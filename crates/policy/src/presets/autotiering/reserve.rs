@@ -2,8 +2,8 @@
 //! Reserved fast pages of each node (4.3): a promotion takes one and waits for nothing; below a mark the background
 //! demotion (`kdemoted`) wakes and demotes in a batch what the reserve lacks.
 //!
-//! In user space no page can be held back: the reserve is memory of the node that was freed by demotion and not given
-//! to a promotion. Should somebody else take it, an allocation fails, and the reserve is empty.
+//! In user space no page can be held back: the reserve is memory of the node that was free at the start or that demotion
+//! has freed, and that no promotion was given. Should somebody else take it, an allocation fails, and the reserve is empty.
 
 use terrace_core::PageSize;
 
@@ -17,6 +17,8 @@ struct Pages {
     leaving: u32,
     /// Demotion is to go up to this level; woken.
     awake: Option<u8>,
+    /// It has had what was free at the start.
+    filled: bool,
 }
 
 /// One node's.
@@ -70,12 +72,20 @@ impl Reserve {
         self.of(size).here = 0;
     }
 
+    /// Takes what it lacks of so much free memory, once.
+    pub(super) fn fill(&mut self, size: PageSize, room: u64, params: &Params) {
+        let full = full(size, params);
+        let pages = self.of(size);
+        if !std::mem::replace(&mut pages.filled, true) {
+            let lacking = full.saturating_sub(pages.here + pages.leaving);
+            let fit = u32::try_from(room / size.bytes()).unwrap_or(u32::MAX);
+            pages.here += lacking.min(fit);
+        }
+    }
+
     /// If it is awake: pages that it lacks, and the level that victims are to be under. Asleep from then on.
     pub(super) fn wanted(&mut self, size: PageSize, params: &Params) -> Option<(u32, u8)> {
-        let full = match size {
-            PageSize::Base4K => params.reserved_pages,
-            _ => params.reserved_huge,
-        };
+        let full = full(size, params);
         let pages = self.of(size);
         let level = pages.awake.take()?;
         Some((full.saturating_sub(pages.here + pages.leaving), level))
@@ -93,5 +103,13 @@ impl Reserve {
         if moved {
             of.here += pages;
         }
+    }
+}
+
+/// Pages that are to be in reserve.
+const fn full(size: PageSize, params: &Params) -> u32 {
+    match size {
+        PageSize::Base4K => params.reserved_pages,
+        _ => params.reserved_huge,
     }
 }

@@ -4,7 +4,8 @@
 //! Access tier first, locality second (AutoTiering 3.1, figures 1 and 5): remote DRAM comes before local
 //! persistent memory. The tier of a node is what it is made of and the same for all ([`Tiers`], or
 //! [`classes`] of latencies); within a tier those come first that these processors reach fastest: by latency
-//! and then bandwidth where they are known of the whole tier, else by distance, else as the nodes are numbered.
+//! and then bandwidth where they are known of the whole tier, else by distance, else as the nodes are numbered. Where
+//! latencies are not, what reads were measured to take goes before that ([`Views::measured`]).
 //!
 //! ```text
 //! promotion  to a higher tier, the best node first       migration  to a better node of the same tier
@@ -12,6 +13,8 @@
 //! ```
 //!
 //! Promotion and migration lead to better nodes only, demotion to lower tiers only: no way of one kind is a circle.
+
+use std::collections::BTreeMap;
 
 use crate::NodeId;
 use crate::TierId;
@@ -85,6 +88,25 @@ impl Views {
         let with = tiers.nodes().iter().filter(|node| !node.cpus.is_empty());
         let cpu_nodes: Vec<NodeId> = with.map(|node| node.id).collect();
         Self::new(tiers, &cpu_nodes, &[])
+    }
+
+    /// The same by what reads were measured to take, ns, by the nodes of the processors and of the memory: of a tier all
+    /// of whose reads were measured, and not all described, those come first that are a class faster ([`classes`]).
+    #[must_use]
+    pub fn measured(&self, reads: &BTreeMap<(NodeId, NodeId), u32>) -> Self {
+        let mut views = self.views.clone();
+        for view in &mut views {
+            for tier in view.nodes.chunk_by_mut(|one, other| one.tier == other.tier) {
+                let read = |seen: &Seen| Some((seen.node, *reads.get(&(view.from, seen.node))?));
+                let all: Option<Vec<_>> = tier.iter().map(read).collect();
+                let described = tier.iter().all(|seen| seen.path.read_latency_ns.is_some());
+                if let Some(all) = all.filter(|_| !described) {
+                    let classes: BTreeMap<NodeId, TierId> = classes(&all).into_iter().collect();
+                    tier.sort_by_key(|seen| classes.get(&seen.node).copied());
+                }
+            }
+        }
+        Self { views }
     }
 
     /// All of them, by the number of their node.

@@ -4,6 +4,7 @@
 mod autotiering {
     pub(crate) mod layouts;
     pub(crate) mod machine;
+    mod measured;
     mod metadata;
     mod orders;
     pub(crate) mod reference;

@@ -82,6 +82,41 @@ fn remote_dram_comes_before_local_slow_memory() {
     );
 }
 
+/// Two sockets of which only distances are known, which say that each is nearest to itself.
+#[test]
+fn what_is_measured_goes_before_distances() {
+    let nodes = (0..4).map(|id| node(id, id / 2, 1, 16)).collect();
+    let by_distance = |from, to| AccessPath {
+        read_latency_ns: None,
+        ..path(from, to, 0, if from == to % 2 { 10 } else { 20 })
+    };
+    let paths = [0, 1].map(|from| [0, 1, 2, 3].map(|to| by_distance(from, to)));
+    let cpus = [NodeId(0), NodeId(1)];
+    let tiers = Tiers::new(nodes);
+    let views = Views::new(&tiers, &cpus, paths.as_flattened());
+    let orders = |reads: &[(u16, u16, u32)]| {
+        let reads = reads.iter();
+        let reads = reads.map(|(from, to, ns)| ((NodeId(*from), NodeId(*to)), *ns));
+        let views = views.measured(&reads.collect());
+        [0, 1].map(|at| ids(views.all()[at].nodes().iter().map(|seen| seen.node)))
+    };
+    let said = [vec![0, 1, 2, 3], vec![1, 0, 3, 2]];
+    assert_eq!(orders(&[]), said);
+    // In part, and where it is the same for all that can be told: as distances have it.
+    assert_eq!(orders(&[(0, 0, 145), (1, 1, 90)]), said);
+    assert_eq!(orders(&[(0, 0, 110), (0, 1, 90)]), said);
+    // From the first socket the other's memory is faster; a tier stays one, whatever its reads take.
+    let first = [(0, 0, 145), (0, 1, 90), (0, 2, 60)];
+    assert_eq!(orders(&first), [vec![1, 0, 2, 3], vec![1, 0, 3, 2]]);
+    let slow = [(1, 2, 275), (1, 3, 400)];
+    assert_eq!(orders(&slow), [vec![0, 1, 2, 3], vec![1, 0, 2, 3]]);
+    // Of a tier that is described what is measured under some load says nothing new.
+    let known = [0, 1].map(|to| path(0, to, 90 + u32::from(to), 10));
+    let views = Views::new(&tiers, &cpus[..1], &known);
+    let reads = first.map(|(from, to, ns)| ((NodeId(from), NodeId(to)), ns));
+    assert_eq!(views.measured(&reads.into_iter().collect()), views);
+}
+
 #[test]
 fn latencies_make_tiers() {
     let of = |latencies: &[(u16, u32)]| {

@@ -89,6 +89,21 @@ impl Layout {
     }
 
     pub(crate) fn views(&self) -> Views {
+        self.views_by(|path, read| AccessPath {
+            read_latency_ns: Some(read),
+            ..path
+        })
+    }
+
+    /// Where no latencies are known, and distances are in their proportion.
+    pub(crate) fn views_by_distance(&self) -> Views {
+        self.views_by(|path, read| AccessPath {
+            distance: Some(read),
+            ..path
+        })
+    }
+
+    fn views_by(&self, known: fn(AccessPath, u32) -> AccessPath) -> Views {
         let node = |(id, tier): &(u16, u16)| NodeInfo {
             id: NodeId(*id),
             tier: TierId(*tier),
@@ -100,11 +115,13 @@ impl Layout {
         };
         let tiers = Tiers::new(self.nodes.iter().map(node).collect());
         let paths = self.sockets.iter().flat_map(|(from, seen)| {
-            self.ids().zip(*seen).map(|(to, latency)| AccessPath {
-                from: NodeId(*from),
-                to: NodeId(to),
-                read_latency_ns: Some(*latency),
-                ..AccessPath::default()
+            self.ids().zip(*seen).map(move |(to, read)| {
+                let path = AccessPath {
+                    from: NodeId(*from),
+                    to: NodeId(to),
+                    ..AccessPath::default()
+                };
+                known(path, *read)
             })
         });
         let paths: Vec<AccessPath> = paths.collect();

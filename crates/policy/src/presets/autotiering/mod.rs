@@ -17,7 +17,7 @@
 //! `docs/papers/autotiering.md` has each decision.
 //!
 //! * [`params`]; `history`, `accessors` and `lap` (of each page, and the lists made of it), `known` (what is known of pages), `reserve`
-//!   (free pages in reserve); `decide` what a fault leads to, `moves` orders and their ends; this file ties them together.
+//!   (free pages in reserve), `measured` (reads, for the order of the nodes); `decide` what a fault leads to, `moves` orders and their ends; this file ties them together.
 
 mod accessors;
 mod decide;
@@ -25,6 +25,7 @@ mod figures;
 mod history;
 mod known;
 mod lap;
+mod measured;
 mod moves;
 pub mod params;
 mod reserve;
@@ -60,6 +61,7 @@ use decide::Demand;
 use figures::Figures;
 use known::Known;
 use lap::Laps;
+use measured::Measured;
 use moves::Flight;
 pub use params::Mode;
 pub use params::Params;
@@ -93,7 +95,7 @@ pub static PRESET: Preset = Preset {
     title: "several sockets: access tier before locality, least accessed pages make room, exchange",
     paper: Some("AutoTiering, ATC '21"),
     needs: Capabilities::HINT_FAULTS.union(Capabilities::ACCESSED_BITS),
-    uses: Capabilities::EXCHANGE,
+    uses: Capabilities::EXCHANGE.union(Capabilities::LATENCIES),
     priorities: false,
     limits: false,
     colour: Colour {
@@ -117,7 +119,9 @@ pub static PRESET: Preset = Preset {
 #[derive(Debug)]
 pub struct Autotiering {
     params: Params,
+    /// As they are described and measured.
     views: Views,
+    measured: Measured,
     /// All memory nodes.
     nodes: Vec<NodeId>,
     /// Those that have a lower tier: what is on them is listed, and may go down.
@@ -177,6 +181,7 @@ impl Autotiering {
             huge: false,
             nodes,
             upper,
+            measured: Measured::new(views.clone()),
             views,
             pages: Pages::default(),
             memory: FreeMemory::default(),
@@ -305,6 +310,11 @@ impl Policy for Autotiering {
                 }
                 self.watched.remove(&pid);
             }
+            Event::Latency { from, node, read } => {
+                if let Some(views) = self.measured.took(from, node, read) {
+                    self.views = views;
+                }
+            }
             Event::Memory { node, memory } => {
                 self.memory.sampled(node, memory);
                 self.fill(node);
@@ -316,7 +326,6 @@ impl Policy for Autotiering {
             | Event::ShadowLost { .. }
             | Event::Probed { .. }
             | Event::Moved { .. }
-            | Event::Latency { .. }
             | Event::Parts { .. }
             | Event::Runs { .. }
             | Event::Refused { .. }

@@ -182,6 +182,27 @@ fn on_one_node_only_a_split_in_name_runs_and_says_so() {
 }
 
 #[test]
+fn exchange_that_nobody_can_do_is_told_of_and_stands_in_the_statistics() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("stats");
+    let stats = format!("--stats={}", file.display());
+    let mut args = vec!["run", "--policy=autotiering", "--param=mode=opmx", &stats];
+    if one_node() {
+        args.push("--fast=64M");
+    }
+    args.extend(["--", "true"]);
+    let output = terrace(dir.path()).args(&args).output().expect("runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    let line = "is to exchange pages by its parameters, which --mover move-pages cannot";
+    assert!(said.contains(line), "{said}");
+    let stats = std::fs::read_to_string(&file).expect("written at the end");
+    let stats: serde_json::Value = serde_json::from_str(&stats).expect("JSON");
+    let limits = stats["limits"].to_string();
+    assert!(limits.contains(line), "{stats}");
+}
+
+#[test]
 fn a_stats_file_that_cannot_be_written_stops_the_run_before_it_starts() {
     let dir = tempfile::tempdir().expect("a directory");
     let flag = dir.path().join("ran");

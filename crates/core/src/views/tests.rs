@@ -106,7 +106,7 @@ fn what_is_measured_goes_before_distances() {
     assert_eq!(orders(&[(0, 0, 145), (1, 1, 90)]), said);
     assert_eq!(orders(&[(0, 0, 110), (0, 1, 90)]), said);
     // From the first socket the other's memory is faster; a tier stays one, whatever its reads take.
-    let first = [(0, 0, 145), (0, 1, 90), (0, 2, 60)];
+    let first = [(0, 0, 145), (0, 1, 90), (0, 2, 60), (0, 3, 60)];
     assert_eq!(orders(&first), [vec![1, 0, 2, 3], vec![1, 0, 3, 2]]);
     let slow = [(1, 2, 275), (1, 3, 400)];
     assert_eq!(orders(&slow), [vec![0, 1, 2, 3], vec![1, 0, 2, 3]]);

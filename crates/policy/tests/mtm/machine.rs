@@ -47,6 +47,8 @@ pub(crate) struct Machine {
     pub(crate) chunks: Vec<Chunk>,
     /// Chunks that fit on each node.
     pub(crate) room: Vec<u64>,
+    /// Bytes of the last of them that others have, on each node.
+    pub(crate) others: u64,
     pub(crate) scan: Nanos,
     /// What profiling took, in this interval and in each before.
     pub(crate) spent: Nanos,
@@ -90,6 +92,7 @@ impl Machine {
             now: Nanos::from_secs(1),
             chunks,
             room: room.to_vec(),
+            others: 0,
             scan: Nanos(80),
             spent: Nanos::ZERO,
             intervals: Vec::new(),
@@ -135,7 +138,7 @@ impl Machine {
         for node in 0..self.room.len() {
             let id = u16::try_from(node).expect("few nodes");
             let memory = NodeMemory {
-                free_bytes: self.free(id) * CHUNK_BYTES,
+                free_bytes: (self.free(id) * CHUNK_BYTES).saturating_sub(self.others),
                 low_bytes: 0,
                 high_bytes: 0,
                 total_bytes: self.room[node] * CHUNK_BYTES,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From ranges that are to move to orders for pages, and back from their ends.
 //!
-//! A range goes in order of address: 2 MiB at a time, or page by page where base pages map it or the range has no
-//! whole 2 MiB there. So many orders are under way at most.
+//! A range goes in order of address: page by page where it is known that base pages alone map it or the range has no
+//! whole 2 MiB there, else 2 MiB at a time, which moves whatever is in them. So many orders are under way at most.
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 
 use terrace_core::Addr;
+use terrace_core::CHUNK_BYTES;
 use terrace_core::NodeId;
 use terrace_core::PageRef;
 use terrace_core::PageSize;
@@ -275,6 +276,7 @@ fn judge_one(region: &mut Region, samples: &[Sample], scans: u8, unseen: bool) {
     let (mut count, mut sum) = (0_u32, 0.0_f32);
     let (mut least, mut most) = (f32::MAX, 0.0_f32);
     let (mut huge, mut seen) = (false, false);
+    let (mut chunks, mut chunk) = (0, None);
     let mut nodes: [(Option<NodeId>, u32); 4] = [(None, 0); 4];
     for sample in samples {
         if let Some(node) = sample.node() {
@@ -287,6 +289,8 @@ fn judge_one(region: &mut Region, samples: &[Sample], scans: u8, unseen: bool) {
             }
             seen = true;
             huge |= sample.huge();
+            let other = Some(sample.addr() / CHUNK_BYTES);
+            chunks += u64::from(std::mem::replace(&mut chunk, other) != other);
         }
         if sample.scans() == 0 {
             continue;
@@ -306,7 +310,13 @@ fn judge_one(region: &mut Region, samples: &[Sample], scans: u8, unseen: bool) {
     region.hotness = if count > 0 { sum / count as f32 } else { 0.0 };
     region.spread = if count > 0 { most - least } else { 0.0 };
     if seen {
-        region.mapped = if huge { Mapped::Huge } else { Mapped::Base };
+        region.mapped = if huge {
+            Mapped::Huge
+        } else if chunks == region.chunks() {
+            Mapped::Base
+        } else {
+            Mapped::Partly
+        };
         let main = nodes.iter().rev().max_by_key(|(_, times)| *times);
         region.node = main.and_then(|(node, _)| *node);
     }

@@ -41,7 +41,9 @@ pub struct Quota {
 fn most_of(region: &Region) -> u32 {
     match region.mapped {
         Mapped::Unknown => 1,
-        Mapped::Base | Mapped::Huge => u32::try_from(region.pages()).unwrap_or(u32::MAX),
+        Mapped::Partly | Mapped::Base | Mapped::Huge => {
+            u32::try_from(region.pages()).unwrap_or(u32::MAX)
+        }
     }
 }
 

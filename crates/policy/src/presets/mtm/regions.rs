@@ -7,8 +7,8 @@
 //! memory of one last-level page directory entry, at their natural boundaries. At the end of an interval
 //! neighbours that are alike become one, and a region whose samples differ becomes two.
 //!
-//! A boundary inside 2 MiB needs base pages on both sides: a huge page is never cut (5.4). Where the kernel has
-//! put one there since, the regions in it are joined again.
+//! A boundary inside 2 MiB needs base pages on both sides: a huge page is never cut (5.4). That base pages are there
+//! is known where they were sampled. Where the kernel has put a huge page since, the regions in it are joined again.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,9 @@ pub enum Mapped {
     /// Nothing was seen yet.
     #[default]
     Unknown,
-    /// Base pages alone.
+    /// Base pages where it was sampled; elsewhere there may be huge pages.
+    Partly,
+    /// Base pages alone: each of its 2 MiB was sampled.
     Base,
     /// A huge page at least.
     Huge,
@@ -82,8 +84,14 @@ impl Region {
     pub const fn grain(&self) -> u64 {
         match self.mapped {
             Mapped::Huge => CHUNK_BYTES,
-            Mapped::Base | Mapped::Unknown => PAGE,
+            Mapped::Base | Mapped::Partly | Mapped::Unknown => PAGE,
         }
+    }
+
+    /// How many 2 MiB it has, or a part of.
+    #[must_use]
+    pub const fn chunks(&self) -> u64 {
+        self.end.div_ceil(CHUNK_BYTES) - self.start / CHUNK_BYTES
     }
 
     /// How many pages can be sampled.
@@ -149,8 +157,8 @@ impl Region {
             |a: f32, b: f32| ((f64::from(a) * own + f64::from(b) * others) / (own + others)) as f32;
         let mapped = match (self.mapped, next.mapped) {
             (Mapped::Huge, _) | (_, Mapped::Huge) => Mapped::Huge,
-            (Mapped::Base, _) | (_, Mapped::Base) => Mapped::Base,
-            (Mapped::Unknown, Mapped::Unknown) => Mapped::Unknown,
+            (own, others) if own == others => own,
+            _ => Mapped::Partly,
         };
         Self {
             start: self.start,

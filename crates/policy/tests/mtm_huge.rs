@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! MTM where huge pages and base pages lie side by side and the policy knows of the pages it sampled and of no
 //! others.
+#![expect(clippy::cast_precision_loss, reason = "small numbers of a test")]
 
 #[path = "mtm/machine.rs"]
 mod machine;

@@ -49,7 +49,9 @@ pub(crate) struct Machine {
     pub(crate) room: Vec<u64>,
     /// Bytes of the last of them that others have, on each node.
     pub(crate) others: u64,
+    /// What a scan of a page takes of who scans, and of the program.
     pub(crate) scan: Nanos,
+    pub(crate) lost: Nanos,
     /// What profiling took, in this interval and in each before.
     pub(crate) spent: Nanos,
     pub(crate) intervals: Vec<Nanos>,
@@ -58,6 +60,11 @@ pub(crate) struct Machine {
     pub(crate) moves: Vec<(PageRef, Migration)>,
     pub(crate) sampling: bool,
     pub(crate) armed: Option<Nanos>,
+    /// For each page that is asked for so many are armed; none are where that is 0.
+    pub(crate) arms: u64,
+    /// Of the hint faults that there are to be, those of the last page, in 1/2^32.
+    due: u64,
+    faulted: usize,
     /// When a page's bit was cleared last.
     cleared: BTreeMap<u64, Nanos>,
     random: Random,
@@ -94,12 +101,16 @@ impl Machine {
             room: room.to_vec(),
             others: 0,
             scan: Nanos(80),
+            lost: Nanos::ZERO,
             spent: Nanos::ZERO,
             intervals: Vec::new(),
             scans: Vec::new(),
             moves: Vec::new(),
             sampling: true,
             armed: None,
+            arms: 0,
+            due: 0,
+            faulted: 0,
             cleared: BTreeMap::new(),
             random: Random::new(1),
             memory_at: Nanos::ZERO,
@@ -162,7 +173,9 @@ impl Machine {
     pub(crate) fn step(&mut self) {
         let answer = self.open.as_ref().map_or(Nanos::MAX, |(at, _)| *at);
         let next = self.policy.next_deadline().min(self.memory_at).min(answer);
-        self.now = self.now.max(next);
+        let next = self.now.max(next);
+        self.fault(next.since(self.now));
+        self.now = next;
         if self.now >= answer
             && let Some((_, pages)) = self.open.take()
         {
@@ -179,6 +192,37 @@ impl Machine {
             }
         }
         self.carry_out();
+    }
+
+    /// Hint faults of so long: every page of 2 MiB has one in a pass, which takes as long as 12 scans.
+    fn fault(&mut self, span: Nanos) {
+        let period = self.armed.unwrap_or(Nanos::MAX);
+        let pages = self.chunks.len() as u64 * self.arms;
+        let due = (u128::from(span.0 * pages) << 32) / u128::from(period.0);
+        self.due += u64::try_from(due).expect("a short time");
+        for _ in 0..self.due >> 32 {
+            self.faulted = (self.faulted + 1) % self.chunks.len();
+            let page = PageRef {
+                pid: PID,
+                addr: Addr(BASE + self.faulted as u64 * CHUNK_BYTES),
+                size: PageSize::Huge2M,
+            };
+            let fault = Event::HintFault {
+                page,
+                node: self.chunks[self.faulted].node,
+                write: false,
+                cpu_node: Some(NodeId(0)),
+                idle: None,
+            };
+            self.policy.observe(self.now, &fault);
+            self.spent = self.spent + Nanos(12 * (self.scan.0 + self.lost.0));
+            let before = self.armed;
+            self.carry_out();
+            if self.armed != before {
+                break;
+            }
+        }
+        self.due &= u64::from(u32::MAX);
     }
 
     fn carry_out(&mut self) {
@@ -251,7 +295,7 @@ impl Machine {
 
     fn watched(&mut self, pages: u64) {
         let busy = Nanos(pages * self.scan.0);
-        self.spent = self.spent + busy;
+        self.spent = self.spent + busy + Nanos(pages * self.lost.0);
         let pid = PID;
         self.policy.observe(
             self.now,
@@ -260,7 +304,7 @@ impl Machine {
                 parts: 1,
                 pages,
                 busy,
-                lost: Nanos::ZERO,
+                lost: Nanos(pages * self.lost.0),
             },
         );
     }

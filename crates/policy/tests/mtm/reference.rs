@@ -21,15 +21,44 @@ impl Region {
     fn size(&self) -> f64 {
         (self.end - self.start) as f64
     }
+
+    /// Samples that it can have: its huge pages; where nothing was seen of it, one says what is there.
+    fn most(&self) -> u64 {
+        if self.node.is_some() {
+            (self.end - self.start) / CHUNK_BYTES
+        } else {
+            1
+        }
+    }
 }
 
 /// What an interval goes by.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
     pub(crate) num_scans: u64,
-    pub(crate) tau_m: f32,
-    pub(crate) tau_s: f32,
+    /// As they are: those of the paper, or raised.
+    pub(crate) tau_m: f64,
+    pub(crate) tau_s: f64,
     pub(crate) alpha: f32,
+    /// Where all memory is.
+    pub(crate) node: NodeId,
+}
+
+/// "When the total number of regions is too large, MTM temporarily increases tau_m (and keeps tau_s > tau_m) [...]
+/// gradually increased across profiling intervals, until the number of regions is no larger than num_ps, and then tau_m is
+/// reset to the original value". A step is a sixth of `num_scans`, up to more than regions can differ by.
+pub(crate) fn control(rules: Rules, original: Rules, regions: usize, num_ps: u64) -> Rules {
+    if regions as u64 <= num_ps {
+        return original;
+    }
+    let scans = rules.num_scans as f64;
+    let step = scans * (1.0 / 6.0);
+    let tau_m = (rules.tau_m + step).min(scans * 1.01);
+    Rules {
+        tau_m,
+        tau_s: original.tau_s.max(tau_m + step),
+        ..rules
+    }
 }
 
 fn mean(a: f32, b: f32, weights: (f64, f64)) -> f32 {
@@ -61,6 +90,7 @@ pub(crate) fn judge(regions: &mut [Region], scans: &[(u64, bool)], rules: Rules)
             let hits: Vec<f32> = pages.iter().map(|(_, _, hits)| *hits as f32).collect();
             region.before = region.hotness;
             region.hotness = hits.iter().sum::<f32>() / hits.len() as f32;
+            region.node = Some(rules.node);
             let most = hits.iter().copied().fold(0.0, f32::max);
             region.spread = most - hits.iter().copied().fold(f32::MAX, f32::min);
         }
@@ -79,8 +109,11 @@ pub(crate) fn merge(regions: &[Region], rules: Rules) -> Vec<Region> {
         let this = regions[at];
         let next = regions.get(at + 1).filter(|next| {
             let apart = (this.hotness - next.hotness).abs();
-            let splits = this.spread > rules.tau_s || next.spread > rules.tau_s;
-            next.start == this.end && apart < rules.tau_m && !splits && next.node == this.node
+            let splits = this.spread.max(next.spread) > rules.tau_s as f32;
+            next.start == this.end
+                && apart < rules.tau_m as f32
+                && !splits
+                && next.node == this.node
         });
         let Some(next) = next else {
             out.push(this);
@@ -108,7 +141,7 @@ pub(crate) fn split(regions: &[Region], rules: Rules) -> Vec<Region> {
     let mut out = Vec::new();
     for region in regions {
         let chunks = (region.end - region.start) / CHUNK_BYTES;
-        if region.spread <= rules.tau_s || chunks < 2 {
+        if region.spread <= rules.tau_s as f32 || chunks < 2 {
             out.push(*region);
             continue;
         }
@@ -130,35 +163,42 @@ pub(crate) fn split(regions: &[Region], rules: Rules) -> Vec<Region> {
     out
 }
 
-/// Samples of each region, where huge pages map all: "the sample quota to the memory regions exhibiting the largest
-/// variance [...] across the last two profiling intervals", of which there are five; then to all alike.
-pub(crate) fn settle(regions: &mut [Region], num_ps: u64) {
-    let most = |region: &Region| (region.end - region.start) / CHUNK_BYTES;
+/// "the total number of page samples in all regions remains equal to num_ps"; what merging saved goes "to the memory
+/// regions exhibiting the largest variance in hotness indication across the last two profiling intervals", of which there
+/// are five; what those have no pages for, to all alike. Where there are as many samples as regions at least. Gives what
+/// the five have of it.
+pub(crate) fn settle(regions: &mut [Region], num_ps: u64) -> u64 {
     for region in regions.iter_mut() {
-        region.quota = region.quota.clamp(1, most(region) as u32);
+        region.quota = region.quota.clamp(1, region.most() as u32);
     }
-    let all: u64 = regions.iter().map(most).sum();
+    let all: u64 = regions.iter().map(Region::most).sum();
     let have: u64 = regions.iter().map(|region| u64::from(region.quota)).sum();
-    let mut left = num_ps
+    let saved = num_ps
         .min(all)
         .checked_sub(have)
-        .expect("only growing here");
+        .expect("merging saves, splitting takes none");
     let variance = |region: &Region| ((region.hotness - region.before) / 2.0).powi(2);
     let mut order: Vec<usize> = (0..regions.len()).collect();
     order.retain(|index| variance(&regions[*index]) > 0.0);
     order.sort_by(|a, b| variance(&regions[*b]).total_cmp(&variance(&regions[*a])));
     order.truncate(5);
-    for group in [order, (0..regions.len()).collect()] {
-        let mut open = group;
-        while left > 0 && !open.is_empty() {
-            let each = (left / open.len() as u64).max(1);
-            open.retain(|index| {
-                let region = &mut regions[*index];
-                let more = each.min(most(region) - u64::from(region.quota)).min(left);
-                region.quota += more as u32;
-                left -= more;
-                u64::from(region.quota) < most(region)
-            });
-        }
+    let rest = hand_out(regions, order, saved);
+    hand_out(regions, (0..regions.len()).collect(), rest);
+    saved - rest
+}
+
+/// To these alike, as long as they have pages; gives what is left.
+fn hand_out(regions: &mut [Region], mut to: Vec<usize>, samples: u64) -> u64 {
+    let mut left = samples;
+    while left > 0 && !to.is_empty() {
+        let each = (left / to.len() as u64).max(1);
+        to.retain(|index| {
+            let region = &mut regions[*index];
+            let more = each.min(region.most() - u64::from(region.quota)).min(left);
+            region.quota += more as u32;
+            left -= more;
+            u64::from(region.quota) < region.most()
+        });
     }
+    left
 }

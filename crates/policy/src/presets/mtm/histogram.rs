@@ -54,4 +54,11 @@ impl Histogram {
         let buckets = self.buckets.iter().enumerate();
         buckets.flat_map(|(bucket, regions)| regions.iter().map(move |region| (bucket, *region)))
     }
+
+    /// What it takes, bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let room: usize = self.buckets.iter().map(Vec::capacity).sum();
+        (room * size_of::<u32>()) as u64
+    }
 }

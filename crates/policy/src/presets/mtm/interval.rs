@@ -7,13 +7,12 @@ use terrace_core::PageRef;
 
 use super::Mtm;
 use super::histogram::Histogram;
-use super::overhead::SCANS_A_FAULT;
+use super::plan::Plan;
 use super::plan::Planner;
 use super::spacing::Agreement;
 use super::spacing::Found;
 use crate::event::Action;
 use crate::event::Migration;
-use crate::event::ScanScope;
 
 /// Counters are on for this part of an interval (5.5).
 const COUNTED_PART: u64 = 10;
@@ -21,10 +20,6 @@ const COUNTED_PART: u64 = 10;
 const MEASURED_PAGES: u64 = 64;
 /// Where nothing is mapped, and an answer is waited for, it is looked again after so long.
 const LOOK_AGAIN: Nanos = Nanos::from_millis(50);
-
-/// A pass over hint faults takes so long at least and at most.
-const FASTEST_PASS: Nanos = Nanos::from_secs(1);
-const SLOWEST_PASS: Nanos = Nanos::from_secs(3_600);
 
 /// Where the interval has come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -172,12 +167,25 @@ impl Mtm {
         }
     }
 
+    /// How many pages another scan may have that follows so many (5.3); none where that was the last.
+    fn fits_now(&self, done: u8) -> u64 {
+        let faults = self.faults.is_some();
+        if done > self.params.num_scans {
+            0
+        } else if self.params.overhead_control {
+            let num_ps = self.overhead.num_ps(&self.params, done, faults);
+            num_ps.unwrap_or(u64::MAX)
+        } else {
+            u64::MAX
+        }
+    }
+
     fn scan(&mut self, now: Nanos, done: u8) {
         self.agreed(done);
-        let (pages, faults) = (self.profile.len(), self.faults.is_some());
-        let affords = self.overhead.affords(&self.params, pages, faults);
-        if done <= self.params.num_scans && affords {
-            self.round.begin(now, pages);
+        let fits = self.fits_now(done);
+        if fits > 0 {
+            self.profile.thin(fits);
+            self.round.begin(now, self.profile.len());
             if done == 0 {
                 (self.first_scan, self.agreement) = (now, None);
             }
@@ -199,61 +207,22 @@ impl Mtm {
     fn finish(&mut self, now: Nanos) {
         self.counters.intervals += 1;
         let guided = self.guided().to_vec();
+        let counters = (&guided[..], &self.captured);
         self.profile
-            .judge(&mut self.regions, self.params.num_scans, &guided);
+            .judge(&mut self.regions, self.params.num_scans, counters);
         self.average();
         self.space();
-        let num_ps = self.num_ps();
         let took = now.since(self.begun);
-        let regions = self.regions.len() as u64;
-        self.overhead.end(&self.params, regions, num_ps, took);
+        let (regions, faults) = (self.regions.len() as u64, self.faults.is_some());
+        self.overhead.end(&self.params, regions, faults, took);
         if self.params.adaptive_regions {
             let (tau_m, tau_s) = self.overhead.thresholds(&self.params);
             self.counters.merged += self.regions.merge(tau_m, tau_s);
             self.counters.split += self.regions.split(tau_s);
         }
-        self.ask_for_faults();
         self.settle();
+        self.ask_for_faults(took);
         self.plan();
-    }
-
-    /// One hint fault for every 12 scans (6.2), where processors see memory differently: a pass over all pages takes as
-    /// many intervals as that makes.
-    fn ask_for_faults(&mut self) {
-        if self.unarmed || !self.views.several() {
-            return;
-        }
-        let scans = self.profile.len() * (u64::from(self.params.num_scans) + 1);
-        let faults = (scans / SCANS_A_FAULT).max(1);
-        let pages = self.regions.known_pages();
-        let period = u128::from(self.params.interval.0) * u128::from(pages) / u128::from(faults);
-        let period =
-            Nanos(u64::try_from(period).unwrap_or(u64::MAX)).clamp(FASTEST_PASS, SLOWEST_PASS);
-        let told =
-            self.counters.faults - std::mem::replace(&mut self.faults_before, self.counters.faults);
-        let before = self.faults.unwrap_or(Nanos::ZERO);
-        // The scanner has a pace of its own: more faults than are wanted make the pass longer.
-        let longer = u128::from(before.0) * u128::from(told) / u128::from(faults);
-        let longer = Nanos(u64::try_from(longer).unwrap_or(u64::MAX));
-        let period = period.max(longer).min(SLOWEST_PASS);
-        if before.0.abs_diff(period.0) > before.0 / 4 {
-            self.faults = Some(period);
-            self.actions.push_back(Action::Scan {
-                scope: ScanScope::All,
-                period,
-            });
-        }
-    }
-
-    /// A hint fault says whose access it was.
-    pub(super) fn faulted(&mut self, page: PageRef, cpu_node: Option<NodeId>) {
-        self.overhead.faulted();
-        self.counters.faults += 1;
-        if let Some(cpu_node) = cpu_node
-            && let Some(region) = self.regions.find_mut(page.pid, page.addr.0)
-        {
-            self.counters.accessors += u64::from(self.views.accessed(region, cpu_node));
-        }
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a weight from 0 to 1")]
@@ -290,8 +259,9 @@ impl Mtm {
 
     /// Equation 1; without control, a sample for each region at least.
     fn num_ps(&mut self) -> u64 {
-        let bound = self.overhead.num_ps(&self.params, self.faults.is_some());
-        let bound = bound.unwrap_or(MEASURED_PAGES);
+        let faults = self.faults.is_some();
+        let bound = self.overhead.num_ps(&self.params, 0, faults);
+        let bound = bound.unwrap_or(MEASURED_PAGES).max(1);
         self.counters.num_ps = if self.params.overhead_control {
             bound
         } else {
@@ -307,7 +277,7 @@ impl Mtm {
     }
 
     fn plan(&mut self) {
-        let all: Vec<_> = self.regions.iter().map(|(pid, r)| (pid, *r)).collect();
+        let all: Vec<_> = self.regions.iter().collect();
         let mut histogram = Histogram::new(f32::from(self.params.num_scans));
         for (index, (_, region)) in (0_u32..).zip(&all) {
             if region.node.is_some() {
@@ -322,7 +292,8 @@ impl Mtm {
             histogram: &histogram,
             busy: &|pid, region| orders.touches(pid, region.start, region.end),
         };
-        let moves = planner.plan(self.params.promote_bytes);
+        let Plan { moves, bytes } = planner.plan(self.params.promote_bytes);
+        self.plan_bytes = bytes;
         for what in &moves {
             self.regions.cut_at(what.pid, what.start);
             self.regions.cut_at(what.pid, what.end);
@@ -358,9 +329,9 @@ impl Mtm {
         }
     }
 
-    /// Pages were scanned.
-    pub(super) fn watched(&mut self, now: Nanos, pages: u64, busy: Nanos) {
-        self.overhead.scanned(pages, busy);
+    /// Pages were scanned, which took so long of whoever did it and of the program.
+    pub(super) fn watched(&mut self, now: Nanos, pages: u64, took: Nanos) {
+        self.overhead.scanned(pages, took);
         self.answered(now, pages);
     }
 

@@ -16,10 +16,11 @@
 //! Pages are scanned by name ([`Action::ProbeRange`]). `docs/papers/mtm.md` has each decision.
 //!
 //! * [`params`], `figures`; [`regions`], [`quota`], `profile` (chosen pages and what was found), `round` (a scan of them),
-//!   `spacing` (how far apart scans are), `overhead`.
+//!   `spacing` (how far apart scans are), `overhead`, `faults` (whose accesses they are).
 //! * [`histogram`], `views` (tiers as a socket sees them), `plan`, `orders`. This file ties them together;
 //!   `interval` is what happens when.
 
+mod faults;
 mod figures;
 pub mod histogram;
 mod interval;
@@ -121,6 +122,8 @@ pub struct Mtm {
     views: Views,
     /// The pass over hint faults that was asked for; none where nobody arms any, or all processors see the same.
     faults: Option<Nanos>,
+    /// When this interval had as many hint faults as it may have, and the longest pass was asked for.
+    stopped: Option<Nanos>,
     /// Nobody arms hint faults.
     unarmed: bool,
     /// Hint faults that had told accessors when the interval began.
@@ -137,6 +140,8 @@ pub struct Mtm {
     apart: Apart,
     memory: FreeMemory,
     orders: Orders,
+    /// What making the last plan took, bytes.
+    plan_bytes: u64,
     stage: Stage,
     /// When the interval began.
     begun: Nanos,
@@ -165,6 +170,7 @@ impl Mtm {
             machine_bytes: nodes.map(|node| node.capacity_bytes).sum(),
             faults: None,
             faults_before: 0,
+            stopped: None,
             unarmed: !host.given.contains(Capabilities::HINT_FAULTS),
             regions: Regions::default(),
             quota: Quota::default(),
@@ -175,6 +181,7 @@ impl Mtm {
             apart: Apart::new(&params),
             memory: FreeMemory::default(),
             orders: Orders::default(),
+            plan_bytes: 0,
             stage: Stage::Unmeasured,
             begun: Nanos::ZERO,
             round: Round::default(),
@@ -205,7 +212,8 @@ impl Mtm {
     }
 
     fn bytes(&self) -> u64 {
-        self.regions.bytes() + self.profile.bytes() + self.orders.bytes()
+        let pages = self.profile.bytes() + self.captured.bytes();
+        self.regions.bytes() + pages + self.orders.bytes() + self.plan_bytes
     }
 
     fn refused(&mut self, now: Nanos, what: Action) {
@@ -256,7 +264,9 @@ impl Policy for Mtm {
                 node,
                 accessed,
             } => self.probed(page, node, accessed),
-            Event::Watched { pages, busy, .. } => self.watched(now, pages, busy),
+            Event::Watched {
+                pages, busy, lost, ..
+            } => self.watched(now, pages, busy + lost),
             Event::Sampled { page, node, .. } => self.sampled(page, node),
             Event::Mapped { pid, range } => {
                 self.regions.map(pid, range, self.machine_bytes);
@@ -279,7 +289,7 @@ impl Policy for Mtm {
             }
             Event::Refused { what, .. } => self.refused(now, what),
             Event::Memory { node, memory } => self.memory.sampled(node, memory),
-            Event::HintFault { page, cpu_node, .. } => self.faulted(page, cpu_node),
+            Event::HintFault { page, cpu_node, .. } => self.faulted(now, page, cpu_node),
             Event::Armed { .. }
             | Event::Resident { .. }
             | Event::ShadowLost { .. }
@@ -337,7 +347,7 @@ impl Policy for Mtm {
             pages_scanned: c.scanned,
             scans: c.scans,
             one_scan_ns: o.scan_ns().unwrap_or(0.0) as u64,
-            profiling_us: o.total.0 / 1_000,
+            profiling_us: o.total().0 / 1_000,
             profiling_worst: o.worst,
             scan_spacing_us: self.apart.spacing.0 / 1_000,
             tau_m_milli: (o.tau_m * 1e3) as u64,

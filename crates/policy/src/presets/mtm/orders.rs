@@ -171,7 +171,8 @@ impl Orders {
 
     /// What they take, bytes.
     pub(super) fn bytes(&self) -> u64 {
-        (self.jobs.len() * size_of::<((Pid, u64), Job)>()) as u64
+        let jobs = self.jobs.len() * size_of::<((Pid, u64), Job)>();
+        (jobs + self.waiting.capacity() * size_of::<(Pid, u64)>()) as u64
     }
 }
 

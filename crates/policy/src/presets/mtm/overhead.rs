@@ -2,12 +2,16 @@
 //! Profiling overhead (5.3): how many pages may be sampled.
 //!
 //! ```text
-//! num_ps = t_mi * profiling_overhead / (one_scan_overhead * scans)                       equation 1
+//! num_ps = (t_mi * profiling_overhead - spent) / (one_scan_overhead * scans)             equation 1
 //! scans  = num_scans + 1: the first of an interval clears the bit
 //! ```
 //!
-//! What a scan takes is measured with every scan ([`crate::Event::Watched`]) and is a moving average. With hint
-//! faults, one for every 12 scans at 12 times their price, it is twice that (6.2).
+//! Before an interval nothing is spent. Before each of its scans the same equation holds for what is left of its budget and
+//! its scans, at the price that those before it had: where that is more than was planned, they are of fewer pages.
+//!
+//! What a scan takes is measured with every scan ([`crate::Event::Watched`]), what it takes of the program included.
+//! `one_scan_overhead` is a moving average over intervals. A hint fault takes as long as 12 scans and there is one for
+//! every 12 of them (6.2): half of the budget is theirs.
 
 use terrace_core::Nanos;
 
@@ -26,17 +30,19 @@ const TAU_STEP: f64 = 1.0 / 6.0;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Overhead {
-    /// `one_scan_overhead`, ns; none before it was measured.
+    /// `one_scan_overhead`, ns; none before the first interval.
     scan_ns: Option<f64>,
     /// `tau_m` as it is now.
     pub(super) tau_m: f64,
-    /// Processor time of this interval's scans, those before the first interval counted to it; of all its profiling; and of
-    /// all there was.
+    /// Pages scanned in this interval, or before the first one, and the time that it took.
+    pages: u64,
     scanned: Nanos,
-    pub(super) spent: Nanos,
+    /// Hint faults of this interval.
+    faults: u64,
     /// Of scans before the first interval, until that ends.
     before: Nanos,
-    pub(super) total: Nanos,
+    /// Of all intervals that ended.
+    ended: Nanos,
     /// The largest share of an interval that profiling took, in 1/10,000.
     pub(super) worst: u64,
 }
@@ -52,36 +58,49 @@ impl Overhead {
         Self {
             scan_ns: None,
             tau_m: params.tau_m,
+            pages: 0,
             scanned: Nanos::ZERO,
-            spent: Nanos::ZERO,
+            faults: 0,
             before: Nanos::ZERO,
-            total: Nanos::ZERO,
+            ended: Nanos::ZERO,
             worst: 0,
         }
     }
 
-    /// `one_scan_overhead`.
+    /// What a scan takes, ns: by those of this interval; before its first, `one_scan_overhead`.
     pub(super) fn scan_ns(&self) -> Option<f64> {
-        self.scan_ns
+        let each = self.scanned.0 as f64 / self.pages as f64;
+        if self.pages > 0 {
+            Some(each.max(0.1))
+        } else {
+            self.scan_ns
+        }
     }
 
     /// Scans were made.
-    pub(super) fn scanned(&mut self, pages: u64, busy: Nanos) {
-        self.scanned = self.scanned + busy;
-        self.spent = self.spent + busy;
-        self.total = self.total + busy;
-        if pages == 0 {
-            return;
-        }
-        let each = (busy.0 as f64 / pages as f64).max(0.1);
-        self.scan_ns = Some(self.scan_ns.map_or(each, |before| (before + each) / 2.0));
+    pub(super) fn scanned(&mut self, pages: u64, took: Nanos) {
+        self.scanned = self.scanned + took;
+        self.pages += pages;
     }
 
-    /// A hint fault was taken.
-    pub(super) fn faulted(&mut self) {
-        let fault = Nanos((self.scan_ns.unwrap_or(0.0) * SCANS_A_FAULT as f64) as u64);
-        self.spent = self.spent + fault;
-        self.total = self.total + fault;
+    /// A hint fault was taken. Whether those of this interval have had their half of its budget.
+    pub(super) fn faulted(&mut self, params: &Params) -> bool {
+        self.faults += 1;
+        self.faults_ns() >= Self::budget(params) / 2.0
+    }
+
+    fn faults_ns(&self) -> f64 {
+        (self.faults * SCANS_A_FAULT) as f64 * self.scan_ns().unwrap_or(0.0)
+    }
+
+    /// What this interval's profiling took.
+    fn spent(&self) -> Nanos {
+        self.before + self.scanned + Nanos(self.faults_ns() as u64)
+    }
+
+    /// Of all there was.
+    pub(super) fn total(&self) -> Nanos {
+        self.ended + self.spent()
     }
 
     /// What an interval may take.
@@ -89,31 +108,30 @@ impl Overhead {
         params.interval.0 as f64 * params.profiling_overhead
     }
 
-    /// Equation 1; none before a scan was measured. Of the first interval, of what the scans before it have left.
-    pub(super) fn num_ps(&self, params: &Params, faults: bool) -> Option<u64> {
-        let scan = self.scan_ns? * if faults { 2.0 } else { 1.0 };
-        let scans = f64::from(params.num_scans) + 1.0;
-        let left = Self::budget(params) - self.before.0 as f64;
-        Some(((left / (scan * scans)) as u64).max(1))
+    /// Equation 1 for the scans of an interval that follow the first `done`; none before a scan was measured.
+    pub(super) fn num_ps(&self, params: &Params, done: u8, faults: bool) -> Option<u64> {
+        let scans = f64::from(params.num_scans) + 1.0 - f64::from(done);
+        let half = if faults {
+            Self::budget(params) / 2.0
+        } else {
+            0.0
+        };
+        let others = self.before.0 as f64 + self.faults_ns().max(half);
+        let left = Self::budget(params) - others - self.scanned.0 as f64;
+        Some((left / (self.scan_ns()? * scans)) as u64)
     }
 
     /// How many pages may be scanned again and again before the first interval; none before a scan was measured.
     pub(super) fn tried_pages(&self, params: &Params) -> Option<u64> {
         let may = Self::budget(params) * TRIED_PART;
-        Some(((may / self.scan_ns?) as u64 / TRIES).max(FEWEST))
+        Some(((may / self.scan_ns()?) as u64 / TRIES).max(FEWEST))
     }
 
     /// The first interval is to begin: what was scanned until now is of its budget.
     pub(super) fn measured(&mut self) {
-        self.before = self.scanned;
-    }
-
-    /// Whether another scan of so many pages stays within the interval's budget, of which hint faults have half.
-    pub(super) fn affords(&self, params: &Params, pages: u64, faults: bool) -> bool {
-        let next = self.scan_ns.unwrap_or(0.0) * pages as f64;
-        let part = if faults { 0.5 } else { 1.0 };
-        let may = Self::budget(params) * part * 1.02;
-        !params.overhead_control || self.scanned.0 as f64 + next <= may
+        self.scan_ns = self.scan_ns();
+        self.before = std::mem::replace(&mut self.scanned, Nanos::ZERO);
+        self.pages = 0;
     }
 
     /// `tau_m` and `tau_s` as they are: the second stays above the first (5.3).
@@ -126,12 +144,16 @@ impl Overhead {
 
     /// The end of an interval of that length with so many regions: `tau_m` rises step by step while they are more
     /// than samples, and is reset when they fit (5.3).
-    pub(super) fn end(&mut self, params: &Params, regions: u64, num_ps: u64, took: Nanos) {
-        let share = self.spent.0 as f64 / took.0.max(1) as f64;
+    pub(super) fn end(&mut self, params: &Params, regions: u64, faults: bool, took: Nanos) {
+        let spent = self.spent();
+        let share = spent.0 as f64 / took.0.max(1) as f64;
         self.worst = self.worst.max((share * 1e4) as u64);
-        self.scanned = Nanos::ZERO;
-        self.before = Nanos::ZERO;
-        self.spent = Nanos::ZERO;
+        self.ended = self.ended + spent;
+        let mean = |each: f64| self.scan_ns.map_or(each, |before| (before + each) / 2.0);
+        self.scan_ns = self.scan_ns().map(mean);
+        (self.pages, self.faults) = (0, 0);
+        (self.scanned, self.before) = (Nanos::ZERO, Nanos::ZERO);
+        let num_ps = self.num_ps(params, 0, faults).unwrap_or(u64::MAX).max(1);
         let scans = f64::from(params.num_scans);
         if params.overhead_control && regions > num_ps {
             // Above all differences there are at the last step.

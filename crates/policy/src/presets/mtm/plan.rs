@@ -35,12 +35,21 @@ pub(super) struct Move {
 
 /// What a plan is made of.
 pub(super) struct Planner<'a> {
-    pub(super) regions: &'a [(Pid, Region)],
+    pub(super) regions: &'a [(Pid, &'a Region)],
     pub(super) views: &'a Views,
     pub(super) memory: &'a FreeMemory,
     pub(super) histogram: &'a Histogram,
     /// Whether a range has orders under way.
     pub(super) busy: &'a dyn Fn(Pid, &Region) -> bool,
+}
+
+/// What a planner makes.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// In order: who makes room before whom it is for.
+    pub(super) moves: Vec<Move>,
+    /// What it took to make it, bytes.
+    pub(super) bytes: u64,
 }
 
 /// Victims of a node, the coldest first: those that are left, and where the first of them has come to.
@@ -61,9 +70,18 @@ struct State {
     planned: Vec<bool>,
 }
 
+impl State {
+    fn bytes(&self) -> u64 {
+        let victims = self.victims.values().map(|of| of.order.capacity());
+        let victims = victims.sum::<usize>() * size_of::<(usize, u32)>();
+        let moves = self.moves.capacity() * size_of::<Move>();
+        (victims + moves + self.planned.capacity()) as u64
+    }
+}
+
 impl Planner<'_> {
-    /// The moves, in order: who makes room before whom it is for.
-    pub(super) fn plan(&self, promote_bytes: u64) -> Vec<Move> {
+    /// Of so many bytes that are promoted at most.
+    pub(super) fn plan(&self, promote_bytes: u64) -> Plan {
         let mut state = self.start();
         let mut left = promote_bytes;
         for (bucket, index) in self.histogram.hottest() {
@@ -72,14 +90,14 @@ impl Planner<'_> {
             }
             let (pid, region) = self.regions[index as usize];
             let Some(from) = region.node else { continue };
-            if state.planned[index as usize] || (self.busy)(pid, &region) {
+            if state.planned[index as usize] || (self.busy)(pid, region) {
                 continue;
             }
-            let wanted = part(&region, region.start, left);
-            let view = self.views.of(&region);
+            let wanted = part(region, region.start, left);
+            let view = self.views.of(region);
             for to in view.faster(from) {
                 let bytes = self.make_room(&mut state, to, wanted, bucket);
-                let bytes = part(&region, region.start, bytes);
+                let bytes = part(region, region.start, bytes);
                 if bytes == 0 {
                     continue;
                 }
@@ -102,7 +120,14 @@ impl Planner<'_> {
                 break;
             }
         }
-        state.moves
+        Plan {
+            bytes: self.bytes() + state.bytes(),
+            moves: state.moves,
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        size_of_val(self.regions) as u64 + self.histogram.bytes()
     }
 
     fn start(&self) -> State {
@@ -110,9 +135,9 @@ impl Planner<'_> {
         let room = nodes.iter().map(|id| (*id, self.memory.room(*id, HIGH)));
         let mut victims: BTreeMap<NodeId, Victims> = BTreeMap::new();
         for (bucket, index) in self.histogram.coldest() {
-            let (pid, region) = &self.regions[index as usize];
+            let (pid, region) = self.regions[index as usize];
             if let Some(node) = region.node
-                && !(self.busy)(*pid, region)
+                && !(self.busy)(pid, region)
             {
                 victims.entry(node).or_default().order.push((bucket, index));
             }
@@ -145,8 +170,8 @@ impl Planner<'_> {
                 victims.taken = 0;
                 continue;
             }
-            let goes = part(&region, start, (bytes - room).max(CHUNK_BYTES));
-            let view = self.views.of(&region);
+            let goes = part(region, start, (bytes - room).max(CHUNK_BYTES));
+            let view = self.views.of(region);
             let mut below = view.slower(on);
             let Some(to) = below.find(|id| state.room.get(id).is_some_and(|room| *room >= goes))
             else {

@@ -108,6 +108,12 @@ impl Captured {
         self.pages.clear();
     }
 
+    /// What they take, bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        let room: usize = self.pages.values().map(Vec::capacity).sum();
+        (room * size_of::<u64>()) as u64
+    }
+
     fn sort(&mut self) {
         self.pages
             .values_mut()
@@ -221,9 +227,13 @@ impl Profile {
     }
 
     /// What the scans say of the regions: hotness is the mean over a region's samples, of `scans` each. Regions that
-    /// were not to be scanned keep theirs; those that counters saw nothing of, and those that are not in memory, have
-    /// none.
-    pub(super) fn judge(&self, regions: &mut Regions, scans: u8, single: &[NodeId]) {
+    /// were not scanned keep theirs; those that counters saw nothing of, and those that are not in memory, have none.
+    pub(super) fn judge(
+        &self,
+        regions: &mut Regions,
+        scans: u8,
+        (single, captured): (&[NodeId], &Captured),
+    ) {
         for (pid, list) in regions.processes_mut() {
             let all = self.pages.get(&pid).map_or(&[][..], Vec::as_slice);
             let mut at = 0;
@@ -238,7 +248,8 @@ impl Profile {
                 while all.get(at).is_some_and(|sample| sample.addr() < region.end) {
                     at += 1;
                 }
-                let unseen = region.node.is_some_and(|node| single.contains(&node));
+                let guided = region.node.is_some_and(|node| single.contains(&node));
+                let unseen = guided && captured.of(pid, region).is_none();
                 judge_one(region, &all[first..at], scans, unseen);
             }
         }
@@ -302,13 +313,12 @@ fn judge_one(region: &mut Region, samples: &[Sample], scans: u8, unseen: bool) {
         least = least.min(hits);
         most = most.max(hits);
     }
-    if samples.is_empty() && !unseen {
-        region.spread = 0.0;
-        return;
-    }
-    region.before = region.hotness;
-    region.hotness = if count > 0 { sum / count as f32 } else { 0.0 };
     region.spread = if count > 0 { most - least } else { 0.0 };
+    // Pages whose bits were cleared and not looked at again say as little as those that were not scanned.
+    if count > 0 || !seen && (unseen || !samples.is_empty()) {
+        region.before = region.hotness;
+        region.hotness = sum / count.max(1) as f32;
+    }
     if seen {
         region.mapped = if huge {
             Mapped::Huge

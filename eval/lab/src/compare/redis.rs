@@ -3,13 +3,15 @@
 //!
 //! The data set is 1.75 times what is free on the fast node: values of 200 bytes, some 310 bytes of
 //! resident memory a key, made by `DEBUG POPULATE`. All of the server's pages are then pushed to the
-//! slow node (for the oracle, and where it starts from a full fast node, none: they are on the fast node as far as they fit), and the load
+//! slow node (where it starts from a full fast node, none: they are on the fast node as far as they fit), and the load
 //! starts. It comes from the host, over the network, as a real server's comes from other machines:
-//! the generator takes no processor and no memory of the machine under test.
+//! the generator takes no processor and no memory of the machine under test. The oracle's pages are placed under the
+//! load, before the time that counts begins.
 //!
-//! [`data`]: keys and values, how they are made and checked.
+//! [`data`]: keys and values, how they are made and checked. [`oracle`]: which pages are hottest, and their placement.
 
 mod data;
+mod oracle;
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -95,6 +97,9 @@ pub(super) fn run(setting: &Setting, steering: &Steering) -> anyhow::Result<()> 
     )?;
     // Memory is as slow as it is said to be before anybody measures it.
     lab_marker::start();
+    if setting.system == System::Oracle {
+        oracle::place(pid, setting)?;
+    }
     steering.go()?;
     let before = processor_time(pid);
     watch(&mut client, setting.time)?;

@@ -47,6 +47,8 @@ const RUN_MAX: u64 = 24;
 pub(crate) struct Counts {
     pub(crate) commands: u64,
     pub(crate) committed: u64,
+    /// Of these, pages that were out of reach for a time that the agent knows: it moved them, not the kernel.
+    pub(crate) taken_out: u64,
     pub(crate) aborted: u64,
     pub(crate) shadow_hits: u64,
     pub(crate) stale_caught: u64,
@@ -341,6 +343,9 @@ impl Driver<'_> {
             self.counts.arenas_moved += u64::from(self.is_arena(addr.0));
         }
         let counts = &mut self.counts;
+        let moved = matches!(outcome, Outcome::Done | Outcome::DoneShadowStale);
+        let alone = !matches!(op, Op::Exchange { .. });
+        counts.taken_out += u64::from(moved && alone && inaccessible > Nanos::ZERO);
         let counter = match (outcome, op) {
             (Outcome::Done, Op::Exchange { .. }) => &mut counts.exchanged,
             (Outcome::Done, _) => &mut counts.committed,

@@ -233,9 +233,10 @@ fn report(options: &Options, counts: Option<&Counts>, verdict: &str) -> anyhow::
         return Ok(());
     }
     println!(
-        "{:.0} s: committed {} aborted {} shadow hits {} exchanged {} stale caught {} busy {}",
+        "{:.0} s: committed {} taken out {} aborted {} shadow hits {} exchanged {} stale caught {} busy {}",
         counts.seconds,
         counts.committed,
+        counts.taken_out,
         counts.aborted,
         counts.shadow_hits,
         counts.exchanged,

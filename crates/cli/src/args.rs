@@ -16,6 +16,7 @@ use terrace_policy::DEFAULT;
 use terrace_policy::Mover;
 use terrace_policy::Preset;
 use terrace_policy::TrackerKind;
+use terrace_supervisor::options::COPY_THREADS_MAX;
 use terrace_track::EventTable;
 
 pub(crate) use sim::CompareArgs;
@@ -151,11 +152,13 @@ pub(crate) struct RunArgs {
     /// the agent copies huge pages, and writes wait instead of aborting. auto: as the preset has it, else copy.
     #[arg(long, default_value = "auto", value_parser = ["auto", "copy", "transaction", "wait"])]
     pub(crate) commit: String,
-    /// Threads that copy one huge page together (default: 4 with --commit wait, else 1).
-    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=8))]
+    /// Threads that copy one huge page together (default: the preset's copy_threads; where it has none, 4 with
+    /// --commit wait, else 1).
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=i64::from(COPY_THREADS_MAX)))]
     pub(crate) copy_threads: Option<u8>,
-    /// How huge pages are copied: past the caches, in one pass while the page is out of reach
-    /// (streaming), or before (ordinary). auto: streaming with --commit wait.
+    /// How huge pages are copied: while they can be read (ordinary), or past the caches, in one pass while the
+    /// page is out of reach (streaming). auto: ordinary, but with --commit wait as the preset wants it (mtm's
+    /// migration=sync: streaming).
     #[arg(long, default_value = "auto", value_parser = ["auto", "ordinary", "streaming"])]
     pub(crate) stores: String,
     /// Share one supervisor, its policy and its budget with other programs of this name. The first

@@ -56,7 +56,6 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<u8> {
         _ => Commit::Copy,
     };
     let commit = Commit::named(&args.commit).unwrap_or(own);
-    let waits = commit == Commit::Wait;
     let asked = [
         ("--commit", args.commit != "auto"),
         ("--copy-threads", args.copy_threads.is_some()),
@@ -78,8 +77,12 @@ pub(crate) fn run(args: RunArgs) -> anyhow::Result<u8> {
         copy_workers: args.copy_workers,
         batch_pages: args.batch_pages,
         commit,
-        copy_threads: args.copy_threads.unwrap_or(if waits { 4 } else { 1 }),
-        streaming: args.stores == "streaming" || (waits && args.stores == "auto"),
+        copy_threads: args.copy_threads,
+        streaming: match args.stores.as_str() {
+            "ordinary" => Some(false),
+            "streaming" => Some(true),
+            _ => None,
+        },
         ..with_policy(&args.policy, Target::Program(args.command))?
     };
     match args.group {

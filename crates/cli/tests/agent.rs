@@ -12,6 +12,10 @@ use serde_json::Value;
 
 /// What the program did, and the supervisor's last figures.
 fn under_terrace(program: &[&str]) -> (Output, Value) {
+    under_terrace_with(&["--mover", "agent"], program)
+}
+
+fn under_terrace_with(options: &[&str], program: &[&str]) -> (Output, Value) {
     let dir = tempfile::tempdir().expect("a directory");
     let mut command = Command::cargo_bin("terrace").expect("built by cargo");
     let agent = assert_cmd::cargo::cargo_bin("terrace").with_file_name("libterrace.so");
@@ -19,7 +23,8 @@ fn under_terrace(program: &[&str]) -> (Output, Value) {
     let stats = dir.path().join("stats");
     command
         .env("TERRACE_RUN_DIR", dir.path())
-        .args(["run", "--mover", "agent"])
+        .arg("run")
+        .args(options)
         .arg(format!("--stats={}", stats.display()));
     if Path::new("/sys/devices/system/node/node1").exists() {
         command.args(["--", program[0]]);
@@ -34,13 +39,21 @@ fn under_terrace(program: &[&str]) -> (Output, Value) {
 /// The program says what is expected with an agent in it that could move its pages.
 fn says(program: &[&str], expected: &str) {
     let status = says_at_least(program, expected);
-    let agents = status["stats"]["agents"].as_u64().expect("a number");
-    let limits = status["limits"].to_string();
-    if agents == 0 && limits.contains("no transactions") {
-        eprintln!("SKIPPED: {limits}");
+    if is_skipped(&status) {
         return;
     }
+    let agents = status["stats"]["agents"].as_u64().expect("a number");
     assert!(agents > 0, "{program:?}: no agent connected: {status}");
+}
+
+/// That no agent can move pages here; told.
+fn is_skipped(status: &Value) -> bool {
+    let limits = status["limits"].to_string();
+    let skipped = status["stats"]["agents"] == 0 && limits.contains("no transactions");
+    if skipped {
+        eprintln!("SKIPPED: {limits}");
+    }
+    skipped
 }
 
 /// The program says what is expected, whether it has an agent or not.
@@ -110,6 +123,31 @@ fn the_agent_prints_nothing_and_leaves_no_descriptor() {
         &["sh", "-c", "ls /proc/self/fd; sleep 0.3"],
         &String::from_utf8_lossy(&plain.stdout),
     );
+}
+
+/// Beside the worker that takes part itself.
+#[test]
+fn as_many_threads_help_to_copy_as_the_policy_or_the_user_says() {
+    // Once there are so many, there are no more a while later.
+    let counts = |helpers: &str| {
+        format!(
+            "count() {{ cat /proc/$$/task/*/comm | grep -c terrace-help; }}; \
+             for n in $(seq 100); do [ $(count) = {helpers} ] && break; sleep 0.05; done; sleep 0.3; count"
+        )
+    };
+    for (options, helpers) in [
+        (&["--param", "copy_threads=6"][..], "5"),
+        (&["--param", "copy_threads=6", "--copy-threads", "3"], "2"),
+        (&[], "3"),
+    ] {
+        let options = [&["--policy", "mtm"], options].concat();
+        let (output, status) = under_terrace_with(&options, &["sh", "-c", &counts(helpers)]);
+        if is_skipped(&status) {
+            return;
+        }
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(said.trim(), helpers, "{options:?}: {output:?}");
+    }
 }
 
 #[test]

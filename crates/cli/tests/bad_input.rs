@@ -79,6 +79,21 @@ fn a_tracker_that_does_not_give_what_the_policy_decides_by_is_refused() {
 }
 
 #[test]
+fn more_copying_threads_than_the_agent_has_are_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for policy in ["hemem", "mtm"] {
+        let mut args = vec!["run", "--policy", policy, "--param", "copy_threads=9"];
+        if one_node() {
+            args.extend(["--fast", "64M"]);
+        }
+        let error = fails(dir.path(), &[&args[..], &["--", "true"]].concat(), 125);
+        let start = "terrace: copy_threads=9: the agent copies a page by 1 to 8 threads";
+        assert!(error.starts_with(start), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+#[test]
 fn sizes_that_make_no_sense_or_do_not_fit_are_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let error = fails(dir.path(), &["run", "--fast", "lots", "--", "true"], 125);

@@ -92,7 +92,8 @@ pub struct MachineOptions {
     pub copy_threads: Option<u32>,
     /// Bytes that the scanner arms at a time at most, where the policy says.
     pub scan_step: Option<u64>,
-    /// Copies are the kernel's, for which who touches the page waits, where the mover could do otherwise.
+    /// Whoever touches a page waits for its copy, where the mover could do otherwise: the kernel copies it in the
+    /// simulator, the agent while it is out of reach.
     pub copies_wait: bool,
     /// The scanner, where there is one.
     pub scanner: KernelScanner,

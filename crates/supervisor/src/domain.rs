@@ -100,7 +100,7 @@ impl Domain {
             members,
             follow: options.follow,
             adopts: matches!(options.target, Target::Program(_)),
-            terms: terms(options),
+            terms: options.terms(wanted)?,
             limits,
             agents_cpu: Agents::default(),
             started: now,
@@ -293,14 +293,4 @@ fn open_trackers(
         limits.push(limit);
     }
     opened.trackers
-}
-
-const fn terms(options: &Options) -> Terms {
-    Terms {
-        copy_workers: options.copy_workers,
-        batch_pages: options.batch_pages,
-        commit: options.commit,
-        copy_threads: options.copy_threads,
-        streaming: options.streaming,
-    }
 }

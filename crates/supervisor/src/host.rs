@@ -24,6 +24,7 @@ use terrace_policy::fit::fit;
 use terrace_sys::topology::Topology;
 use thiserror::Error;
 
+use crate::options::COPY_THREADS_MAX;
 use crate::options::Options;
 
 /// What Linux has for policies.
@@ -68,6 +69,15 @@ pub enum HostError {
         policy: &'static str,
         /// Who moves pages.
         mover: &'static str,
+    },
+    /// The policy wants more of the agent than it has.
+    #[error(
+        "copy_threads={given}: the agent copies a page by 1 to {COPY_THREADS_MAX} threads; give so many, more can be \
+         simulated (terrace sim)"
+    )]
+    CopyThreads {
+        /// Threads that were asked for.
+        given: u32,
     },
     /// Policy, trackers and mover do not go together.
     #[error(transparent)]
@@ -116,13 +126,15 @@ impl Host {
     }
 
     /// Makes the policy, to learn whether its parameters are right, and what they ask for that is not here.
-    fn make_once(&mut self, options: &Options) -> Result<(), PolicyError> {
+    fn make_once(&mut self, options: &Options) -> anyhow::Result<()> {
         let mut settings = options.settings.clone();
         let policy =
             terrace_policy::with_settings(&options.policy, &self.for_policy(), &mut settings)?;
         settings.finish().map_err(PolicyError::from)?;
+        let wanted = policy.machine_options();
+        options.terms(wanted)?;
         let exchanges = self.fit.takes.contains(Capabilities::EXCHANGE);
-        if policy.machine_options().exchanges && !exchanges {
+        if wanted.exchanges && !exchanges {
             self.limits.push(format!(
                 "policy '{}' is to exchange pages by its parameters, which --mover {} cannot: one goes after the other, \
                  and where no node has free memory neither goes; add --mover agent",

@@ -92,7 +92,10 @@ const COMMON: [Help; 13] = [
         "Smaller mappings stay in the fast tier (3.3).",
     ),
     ("page_size", "What counts as a page (3.1)."),
-    ("copy_threads", "Threads that copy a page (3.2)."),
+    (
+        "copy_threads",
+        "Threads that copy a page, under terrace run 8 at most (3.2).",
+    ),
     (
         "migrate",
         "Whether anything is migrated; without, what sampling costs can be measured (5.1).",

@@ -111,10 +111,13 @@ pub(super) const HELP: &[(&str, &str)] = &[
         "migration",
         "How pages are copied: adaptive or sync; the mover's (7).",
     ),
-    ("copy_threads", "Threads that copy a page (7.2)."),
+    (
+        "copy_threads",
+        "Threads that copy a page, under terrace run 8 at most (7.2).",
+    ),
     (
         "first_placement",
-        "Where pages are first: as-is, first-touch or slow-local; simulated only (9.1).",
+        "Where pages are first: as-is, first-touch, fast-first or slow-local (9.1).",
     ),
     ("inflight_pages", "Migrations under way at most."),
 ];

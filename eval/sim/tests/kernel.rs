@@ -163,9 +163,7 @@ fn visits(setup: &Setup) -> Vec<u64> {
         })
     };
     terrace_sim::run_with(setup, &mut watcher, &mut |_| {}).expect("it runs");
-    drop(watcher);
-    let came = came.lock().expect("one thread").clone();
-    came
+    came.lock().expect("one thread").clone()
 }
 
 /// `task_numa_work` and `vma_is_accessed` (Linux 6.12): a thread's first look only notes when the next may be, and from

@@ -100,7 +100,7 @@ fn section<'a>(out: &mut String, runs: &'a [Record], all: &[Record]) -> anyhow::
     }
     out.push_str("</table></div>\n");
     for error in table::model_errors(runs) {
-        write!(out, "<p>Error of the model: {}</p>\n", escape(&error))?;
+        writeln!(out, "<p>Error of the model: {}</p>", escape(&error))?;
     }
     let lines = |value: fn(&Point) -> f64| -> Vec<Line<'a>> {
         let line = |run: &'a Record| Line {

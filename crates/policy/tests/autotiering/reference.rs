@@ -150,8 +150,9 @@ impl Reference {
         if self.params.mode != Mode::OpmBd || self.layout.tier(node) != 0 {
             return;
         }
-        for size in 0..=usize::from(self.huge) {
-            let free = self.free(node).max(0) / SIZES[size];
+        let sizes = 1 + usize::from(self.huge);
+        for (size, pages) in SIZES.into_iter().enumerate().take(sizes) {
+            let free = self.free(node).max(0) / pages;
             let full = self.wanted(size).0;
             let reserve = &mut self.memory(node).reserve[size];
             if !std::mem::replace(&mut reserve.filled, true) {

@@ -72,7 +72,7 @@ impl Kernel {
         preset: &str,
         params: &[(&str, &str)],
         size: PageSize,
-        view: KernelView,
+        mut view: KernelView,
     ) -> Self {
         let node = |id, tier, cpus: &[u32], latency| NodeInfo {
             id,
@@ -91,12 +91,9 @@ impl Kernel {
             node(OTHER, 0, &[1], 80),
             node(SLOW, 1, &[], 250),
         ]);
-        let kernel = KernelView {
-            space: space.clone(),
-            ..view
-        };
+        view.space = space.clone();
         let host = Host {
-            kernel,
+            kernel: view,
             ..Host::new(tiers)
         };
         let given = params.iter().map(|(name, value)| {

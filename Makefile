@@ -7,7 +7,7 @@ MACHINE ?= machines/cxl-2tier.toml
 # Where `make install` puts things; DESTDIR goes in front, as packagers expect.
 PREFIX ?= /usr/local
 
-.PHONY: all setup build built-for-tests install uninstall kernel demo bench test test-quick fuzz test-lab figures claims claims-doc validate validate-again criterion lint clean
+.PHONY: all setup build built-for-tests install uninstall kernel demo bench test test-quick fuzz test-lab figures tables claims claims-doc validate validate-again criterion lint clean
 all: build
 
 setup:
@@ -73,6 +73,10 @@ fuzz: setup
 # What is published of the figures, written anew: docs/status.md, docs/status.schema.json.
 figures: setup
 	TERRACE_WRITE_DOCS=1 $(CARGO) test --release -p terrace-api -p terrace-cli --test schema --test figures
+
+# The tables of docs/ that are simulated (docs/tables), written anew from their runs, which docs/results keeps.
+tables: build
+	scripts/doc-tables
 
 # The papers' claims in the simulator; fails when one that is marked held does not hold.
 claims: setup

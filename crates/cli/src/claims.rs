@@ -53,7 +53,12 @@ pub(crate) fn claims(args: &ClaimsArgs) -> anyhow::Result<u8> {
     if args.finished {
         leave_out_unfinished(&mut folder, &kept);
     }
-    let made_with = made_with(&folder);
+    // Only JSON tells it; the runs are given away below.
+    let made_with = if args.json {
+        made_with(&folder)
+    } else {
+        MadeWith::new()
+    };
     let figures = work::run_all(folder.runs, jobs, &kept)?;
     let judged: Vec<_> = folder
         .claims

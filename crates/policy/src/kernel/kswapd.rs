@@ -130,8 +130,9 @@ impl Kswapd {
             return None;
         }
         // The last round did too little: look at more.
-        if let Some(looked) = self.looked
-            && (looked < self.to_reclaim() || self.freed == 0)
+        if self
+            .looked
+            .is_some_and(|looked| self.did_too_little(looked))
         {
             self.priority = self.priority.saturating_sub(1).max(1);
         }
@@ -148,6 +149,11 @@ impl Kswapd {
     /// Pages that a round is to free (`kswapd_shrink_node`).
     pub(super) fn to_reclaim(&self) -> u64 {
         (self.memory.high_bytes >> 12).max(CLUSTER)
+    }
+
+    /// Whether a round that looked at so many pages is to be followed by one of more (`balance_pgdat`).
+    pub(super) fn did_too_little(&self, looked: u64) -> bool {
+        looked < self.to_reclaim() || self.freed == 0
     }
 
     /// As the kernel: the square root of ten times the GiB of pages on both lists, at least 1, active bytes for

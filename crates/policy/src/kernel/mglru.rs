@@ -270,7 +270,7 @@ impl Mglru {
     /// What `balance_pgdat` does after a round.
     fn end_round(&mut self, scanned: u64, kswapd: &mut Kswapd) {
         self.phase = Phase::Rest;
-        if scanned < kswapd.to_reclaim() || kswapd.freed == 0 {
+        if kswapd.did_too_little(scanned) {
             kswapd.priority -= 1;
             if kswapd.priority == 0 {
                 kswapd.sleep();

@@ -2,10 +2,12 @@
 //! Two sockets: a program that is bound to one has its memory there.
 
 use crate::END;
+use crate::READY;
 use crate::behind;
 use crate::machine::guest_on;
 
-/// All of its pages start on persistent memory of the first socket, and both sockets have room for them.
+/// All of its pages start on persistent memory of the first socket, and both sockets have room for them. What it has
+/// before it places them, its stack, is near at once.
 #[test]
 #[ignore = "boots the emulated machine"]
 fn a_bound_program_has_the_memory_of_its_socket() {
@@ -17,7 +19,7 @@ fn a_bound_program_has_the_memory_of_its_socket() {
              awk '/anon=/ {{for (i = 1; i <= NF; i++) if (split($i, n, "=") == 2 && n[1] ~ /^N[0-9]$/) {{
                all += n[2]; if (n[1] == "N1") near += n[2]}}}} END {{print int(near * 100 / (all + 1))}}' /proc/$pid/numa_maps
            done; }}
-           until there=$(near); [ 0$there -gt 90 ]; do sleep 1; kill -0 $sup || exit 9; done
+           {READY}; until there=$(near); [ 0$there -gt 90 ]; do sleep 1; kill -0 $sup || exit 9; done
            {END}; wait $sup || exit 10
            grep -q '"wrong":\[\]' /tmp/out || exit 11
            echo near: $there"#

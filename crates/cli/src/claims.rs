@@ -4,11 +4,13 @@
 //! Reads all files first, so that a mistake in one is one line and exit 2 before anything is run.
 //! Equal runs of several claims are run once, all of them on as many threads as there are
 //! processors, and kept: a call that was ended goes on where it was. Exit 1 when a claim that
-//! is marked held does not hold, or holds no better without what is named as the cause.
+//! is marked held does not hold or holds of `none`, too, or one holds no better without what is named as the
+//! cause.
 //!
-//! [`files`] reads, [`work`] runs, [`print`] prints; judging is `terrace-claims`.
+//! [`files`] reads, [`work`] runs, [`print`] prints; judging is `terrace-claims`, but for [`of_none`].
 
 mod files;
+mod of_none;
 mod print;
 mod work;
 
@@ -20,6 +22,7 @@ use terrace_claims::Finding;
 use terrace_claims::Judgement;
 use terrace_claims::Run;
 use terrace_claims::judge;
+use terrace_claims::relation::Check;
 use terrace_experiment::Kept;
 use terrace_experiment::Key;
 use terrace_experiment::RunInfo;
@@ -40,6 +43,15 @@ pub(crate) struct Judged {
     pub(crate) runs: BTreeMap<String, Figures>,
     /// The same of those that show its cause.
     pub(crate) changed: BTreeMap<String, Figures>,
+    /// What the relations come to with `none` in place of the paper's system, of a claim that is marked held.
+    pub(crate) of_none: Vec<Check>,
+}
+
+impl Judged {
+    /// Whether it is held, and by `none` as well.
+    pub(crate) fn holds_of_none(&self) -> bool {
+        !self.of_none.is_empty() && self.of_none.iter().all(|check| check.holds)
+    }
 }
 
 pub(crate) fn claims(args: &ClaimsArgs) -> anyhow::Result<u8> {
@@ -69,6 +81,7 @@ pub(crate) fn claims(args: &ClaimsArgs) -> anyhow::Result<u8> {
             let runs: BTreeMap<_, _> = claim.runs.iter().filter_map(of).collect();
             let other = claim.counterfactual.iter().flat_map(|other| &other.runs);
             let changed: BTreeMap<_, _> = other.filter_map(of).collect();
+            let none: BTreeMap<_, _> = loaded.of_none.iter().filter_map(of).collect();
             let judgement = judge(
                 claim,
                 &loaded.missing,
@@ -76,6 +89,7 @@ pub(crate) fn claims(args: &ClaimsArgs) -> anyhow::Result<u8> {
                 &|run, metric| changed.get(run)?.get(metric).copied(),
             );
             Judged {
+                of_none: of_none::checks(claim, &runs, &none),
                 loaded,
                 judgement,
                 runs,
@@ -92,7 +106,7 @@ pub(crate) fn claims(args: &ClaimsArgs) -> anyhow::Result<u8> {
     }
     let broken = judged.iter().any(|judged| {
         let finding = judged.judgement.finding;
-        matches!(finding, Finding::Broken | Finding::NotTheCause)
+        matches!(finding, Finding::Broken | Finding::NotTheCause) || judged.holds_of_none()
     });
     Ok(u8::from(broken))
 }
@@ -100,7 +114,7 @@ pub(crate) fn claims(args: &ClaimsArgs) -> anyhow::Result<u8> {
 /// What each run is made with.
 fn made_with(folder: &Folder) -> MadeWith {
     let claims = folder.claims.iter();
-    let runs = claims.flat_map(|loaded| loaded.claim.all_runs());
+    let runs = claims.flat_map(Loaded::runs);
     let of = |run: &Run| {
         let (key, machine_file) = (run.spec.key(), Path::new(&run.spec.machine));
         let setup = &folder.runs.get(&key)?.setup;
@@ -117,7 +131,7 @@ fn leave_out_unfinished(folder: &mut Folder, kept: &Kept) {
     });
     let all = folder.claims.len();
     folder.claims.retain(|loaded| {
-        let mut runs = loaded.claim.all_runs();
+        let mut runs = loaded.runs();
         !loaded.missing.is_empty() || runs.all(|run| folder.runs.contains_key(&run.spec.key()))
     });
     match all - folder.claims.len() {

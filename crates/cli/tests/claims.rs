@@ -66,6 +66,22 @@ fn the_claims_there_are_can_be_run() {
     assert!(told.contains("claims need runs"), "{told}");
 }
 
+/// More than half of the accesses are fast where all pages stay where they are: only more than that says something
+/// of Nomad.
+#[test]
+fn a_held_claim_that_none_meets_as_well_fails() {
+    for (bound, code) in [(0.5, 1), (0.9, 0)] {
+        let folder = folder("held", "nomad", "pmbench", bound);
+        let table = claims(folder.path(), &[]).assert().code(code);
+        let text = String::from_utf8(table.get_output().stdout.clone()).unwrap();
+        assert_eq!(text.contains("1 hold of none, too."), code == 1, "{text}");
+        let json = claims(folder.path(), &["--json"]).assert().code(code);
+        let rows: serde_json::Value = serde_json::from_slice(&json.get_output().stdout).unwrap();
+        assert_eq!(rows[0]["finding"], "as_marked", "it holds");
+        assert_eq!(rows[0]["of_none"][0]["holds"], code == 1);
+    }
+}
+
 #[test]
 fn a_held_claim_that_does_not_hold_fails() {
     // Half of the pages fit the fast node.

@@ -138,7 +138,7 @@ paper = "nomad"
 section = "1"
 says = "It is so."
 scaled = "Small."
-status = "held"
+status = "refuted"
 why = "So it is."
 "#
     .to_owned();
@@ -174,7 +174,7 @@ right = 1
     write("claims/nomad/x.toml", &claim);
     let claims = dir.path().join("claims");
     let text = terrace(&["claims", claims.to_str().expect("a plain path")]);
-    assert!(text.contains("1 claims: 1 held, 0 refuted"), "{text}");
+    assert!(text.contains("1 marked refuted hold now"), "{text}");
 }
 
 #[test]

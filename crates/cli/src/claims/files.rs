@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use terrace_claims::Claim;
 use terrace_claims::Paper;
+use terrace_claims::Run;
 use terrace_claims::figure;
 use terrace_claims::plan;
 use terrace_claims::plan::Filed;
@@ -18,6 +19,7 @@ use terrace_claims::plan::Known;
 use terrace_experiment::Job;
 use terrace_machine_spec::Machine;
 
+use super::of_none;
 use crate::args::ClaimsArgs;
 
 /// A claim from a file.
@@ -25,6 +27,15 @@ pub(crate) struct Loaded {
     pub(crate) claim: Claim,
     /// What is missing for it to be run.
     pub(crate) missing: Vec<String>,
+    /// Its runs with `none` in place of the paper's system.
+    pub(crate) of_none: Vec<Run>,
+}
+
+impl Loaded {
+    /// All runs that it needs.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = &Run> {
+        self.claim.all_runs().chain(&self.of_none)
+    }
 }
 
 /// The claims, and the runs that they need.
@@ -63,14 +74,19 @@ pub(crate) fn load(args: &ClaimsArgs) -> Result<Folder, String> {
                     .only
                     .as_ref()
                     .is_none_or(|part| claim.id.contains(part));
-            let runs = runs(&filed, &mut machines, missing.is_empty())?;
+            let of_none = of_none::runs(&claim);
+            let runs = runs(&filed, &of_none, &mut machines, missing.is_empty())?;
             if !wanted {
                 continue;
             }
             if missing.is_empty() {
                 folder.runs.extend(runs);
             }
-            folder.claims.push(Loaded { claim, missing });
+            folder.claims.push(Loaded {
+                claim,
+                missing,
+                of_none,
+            });
         }
     }
     if folder.claims.is_empty() {
@@ -82,11 +98,12 @@ pub(crate) fn load(args: &ClaimsArgs) -> Result<Folder, String> {
 /// The runs of a claim, checked as far as they can be before anything is run, whichever claims are meant.
 fn runs(
     filed: &Filed<'_>,
+    of_none: &[Run],
     machines: &mut Machines,
     can_run: bool,
 ) -> Result<Vec<(String, Job)>, String> {
     let claim = filed.claim;
-    let runs = claim.all_runs().map(|run| {
+    let runs = claim.all_runs().chain(of_none).map(|run| {
         let place = format!("{}:{}: run '{}'", filed.path.display(), run.line, run.name);
         let refuse = |what: String| format!("{place}: {what}");
         let machine = machines.get(&run.spec.machine).map_err(&refuse)?;

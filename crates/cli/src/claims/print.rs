@@ -43,6 +43,8 @@ struct Row<'a> {
     missing: &'a [String],
     checks: Vec<Check>,
     without_cause: Vec<Check>,
+    /// With `none` in place of the paper's system: one of them must not hold.
+    of_none: Vec<Check>,
     runs: BTreeMap<&'a str, Made<'a>>,
     changed: BTreeMap<&'a str, Made<'a>>,
 }
@@ -89,6 +91,7 @@ fn row<'a>(judged: &'a Judged, made_with: &'a MadeWith) -> Row<'a> {
         missing: &judgement.missing,
         checks: checks(claim, &judgement.checks),
         without_cause: checks(claim, &judgement.without_cause),
+        of_none: checks(claim, &judged.of_none),
         runs: made(&claim.runs, &judged.runs, made_with),
         changed: changes.map_or_else(BTreeMap::new, |other| {
             made(&other.runs, &judged.changed, made_with)
@@ -209,6 +212,9 @@ fn status(judged: &Judged) -> String {
         Finding::CanBeRun => ", BUT CAN BE RUN NOW",
         Finding::NotTheCause => ", BUT NOT FOR THIS CAUSE",
     });
+    if judged.holds_of_none() {
+        text.push_str(", BUT IT HOLDS OF NONE, TOO");
+    }
     if let Some(cause) = claim.cause {
         text.push_str(&format!(" ({})", cause.key()));
     }
@@ -260,6 +266,10 @@ fn summary(all: &[Judged]) -> String {
             0 => {}
             count => text.push_str(&format!(" {count} {what}.")),
         }
+    }
+    match all.iter().filter(|judged| judged.holds_of_none()).count() {
+        0 => {}
+        count => text.push_str(&format!(" {count} hold of none, too.")),
     }
     text
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command line as it was typed. No system call here; `run.rs` and its siblings resolve it.
 
+mod nodes;
 mod sim;
 
 use std::error::Error;
@@ -17,6 +18,7 @@ use terrace_policy::Mover;
 use terrace_policy::Preset;
 use terrace_policy::TrackerKind;
 use terrace_supervisor::options::COPY_THREADS_MAX;
+use terrace_sys::topology::Override;
 use terrace_track::EventTable;
 
 pub(crate) use sim::CompareArgs;
@@ -58,7 +60,7 @@ pub(crate) enum Command {
     /// List the policies: what each needs, and its parameters.
     Policies(PoliciesArgs),
     /// Show the memory nodes and the tiers they form.
-    Tiers(JsonArgs),
+    Tiers(TiersArgs),
     /// Say what this machine can do, what is missing and what follows.
     Doctor(DoctorArgs),
     /// Run a benchmark workload in this process.
@@ -108,6 +110,10 @@ pub(crate) struct PolicyArgs {
     /// Further events for the PMU, by processor (docs/pmu.md).
     #[arg(long, value_name = "FILE", value_parser = event_table)]
     pub(crate) pmu_events: Option<EventTable>,
+    /// Tiers of the memory nodes, and latencies and bandwidths, where the machine does not say them or says them
+    /// wrongly (docs/tiers.md); `terrace tiers` shows what comes of it.
+    #[arg(long, value_name = "FILE", value_parser = nodes::nodes)]
+    pub(crate) tiers: Option<Override>,
     /// Use at most so much of the fast tier (4GiB, 512M). On a machine with one node: split it.
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub(crate) fast: Option<u64>,
@@ -197,6 +203,15 @@ pub(crate) struct JsonArgs {
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TiersArgs {
+    /// With what this file says of them (docs/tiers.md).
+    #[arg(long, value_name = "FILE", value_parser = nodes::nodes)]
+    pub(crate) tiers: Option<Override>,
+    #[command(flatten)]
+    pub(crate) json: JsonArgs,
 }
 
 #[derive(Debug, Args)]

@@ -184,6 +184,7 @@ fn with_policy(args: &PolicyArgs, target: Target) -> Result<Options, PolicyError
         },
         tell: |line| note!("terrace: {line}"),
         scan_bytes,
+        nodes: args.tiers.clone().unwrap_or_default(),
         fast_bytes: args.fast,
         follow: !args.no_follow,
         paused: args.paused,

@@ -14,7 +14,7 @@ use terrace_sys::topology::TierSource;
 use terrace_sys::topology::Topology;
 use terrace_sys::topology::memory::MemoryReader;
 
-use crate::args::JsonArgs;
+use crate::args::TiersArgs;
 use crate::out::say;
 
 #[derive(Serialize)]
@@ -63,9 +63,9 @@ struct Report {
     views: Vec<Seen>,
 }
 
-pub(crate) fn tiers(args: &JsonArgs) -> anyhow::Result<u8> {
+pub(crate) fn tiers(args: &TiersArgs) -> anyhow::Result<u8> {
     let root = Path::new("/");
-    let topology = Topology::discover(root, None)?;
+    let topology = Topology::discover(root, &args.tiers.clone().unwrap_or_default())?;
     let memory = MemoryReader::open(root)?;
     let row = |node: &NodeInfo| Row {
         tier: node.tier.0,
@@ -92,7 +92,7 @@ pub(crate) fn tiers(args: &JsonArgs) -> anyhow::Result<u8> {
         nodes: topology.tiers.nodes().iter().map(row).collect(),
         views: topology.views().all().iter().map(seen).collect(),
     };
-    if args.json {
+    if args.json.json {
         say!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         print(&report);
@@ -128,7 +128,7 @@ const fn source(source: TierSource) -> &'static str {
     match source {
         TierSource::Override => "the operator's configuration",
         TierSource::Kernel => "the kernel's memory tiers",
-        TierSource::Latency => "latencies from HMAT; the kernel has one tier",
+        TierSource::Latency => "latencies; the kernel has one tier",
         TierSource::Distance => "distances; the kernel has one tier and no latencies",
         TierSource::OneTier => "nothing tells the nodes apart",
     }

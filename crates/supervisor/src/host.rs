@@ -111,7 +111,7 @@ impl Host {
     ///
     /// Where the run cannot be: [`HostError`], [`PolicyError`].
     pub fn check(options: &Options) -> anyhow::Result<Self> {
-        let topology = Topology::discover(Path::new("/"), None)?;
+        let topology = Topology::discover(Path::new("/"), &options.nodes)?;
         let preset = terrace_policy::on_linux(&options.policy)?;
         let mut host = Self::of(options, preset, topology.tiers.clone())?;
         if !host.simulated_tier {

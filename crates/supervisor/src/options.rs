@@ -13,6 +13,7 @@ use terrace_policy::Mover;
 use terrace_policy::Settings;
 use terrace_policy::TrackerKind;
 pub use terrace_proto::Commit;
+use terrace_sys::topology::Override;
 use terrace_track::PmuConfig;
 
 use crate::host::HostError;
@@ -52,6 +53,8 @@ pub struct Options {
     pub pmu: PmuConfig,
     /// Bytes that the kernel's scanner looks at in one step, whole MiB; it spreads the steps over the pass.
     pub scan_bytes: u64,
+    /// What the operator says of tiers and ways to memory.
+    pub nodes: Override,
     /// At most so many bytes of the fast tier; all of it if not given.
     pub fast_bytes: Option<u64>,
     /// Who moves pages.
@@ -90,6 +93,7 @@ impl Options {
             sample_period: None,
             pmu: PmuConfig::default(),
             scan_bytes: SCAN_BYTES,
+            nodes: Override::default(),
             fast_bytes: None,
             mover: Mover::MovePages,
             follow: true,

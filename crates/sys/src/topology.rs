@@ -15,6 +15,7 @@
 //! Paths start at a root directory, `/` but in tests. What changes at run time is in [`memory`].
 
 mod cache;
+mod given;
 pub mod memory;
 mod parse;
 
@@ -32,6 +33,8 @@ use terrace_core::Tiers;
 use terrace_core::Views;
 use terrace_core::classes;
 use thiserror::Error;
+
+pub use self::given::Override;
 
 /// Why the nodes cannot be told.
 #[derive(Debug, Error)]
@@ -64,16 +67,46 @@ pub enum TopologyError {
     /// The operator named a node twice, or left one out.
     #[error("Node {0} must be in exactly one of the tiers given")]
     NotOnce(NodeId),
+    /// The operator named a way from where no processors are.
+    #[error(
+        "The path from {from} to {to}: node {from} has no processors here; nodes with processors: {}",
+        list(have)
+    )]
+    NoProcessors {
+        /// The node of the processors.
+        from: NodeId,
+        /// The memory node.
+        to: NodeId,
+        /// What there is.
+        have: Vec<NodeId>,
+    },
+    /// The operator named a way to where no memory is.
+    #[error(
+        "The path from {from} to {to}: node {to} has no memory here; nodes with memory: {}",
+        list(have)
+    )]
+    NoMemory {
+        /// The node of the processors.
+        from: NodeId,
+        /// The memory node.
+        to: NodeId,
+        /// What there is.
+        have: Vec<NodeId>,
+    },
+    /// The operator named a way twice.
+    #[error("The path from {from} to {to} is given twice")]
+    PathTwice {
+        /// The node of the processors.
+        from: NodeId,
+        /// The memory node.
+        to: NodeId,
+    },
 }
 
 fn list(nodes: &[NodeId]) -> String {
     let names: Vec<String> = nodes.iter().map(ToString::to_string).collect();
     names.join(", ")
 }
-
-/// The operator's tiers: the nodes of each, fastest first. Every node with memory once.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Override(pub Vec<Vec<NodeId>>);
 
 /// What the tiers were concluded from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +115,7 @@ pub enum TierSource {
     Override,
     /// The kernel's memory tiers.
     Kernel,
-    /// Latencies of HMAT, where the kernel has only one tier.
+    /// Latencies, of HMAT or the operator's, where the kernel has only one tier.
     Latency,
     /// Nodes without processors are slower, by their distance to the nearest one.
     Distance,
@@ -105,6 +138,8 @@ pub struct Topology {
     pub cpu_nodes: Vec<NodeId>,
     /// Of each node that HMAT tells of: the nodes of processors that reach it best.
     pub initiators: BTreeMap<NodeId, Vec<NodeId>>,
+    /// What the operator says of it.
+    pub given: Override,
 }
 
 impl Topology {
@@ -113,7 +148,7 @@ impl Topology {
     /// # Errors
     ///
     /// Where sysfs has no nodes, or an override does not fit them.
-    pub fn discover(root: &Path, tiers: Option<&Override>) -> Result<Self, TopologyError> {
+    pub fn discover(root: &Path, given: &Override) -> Result<Self, TopologyError> {
         let nodes = read_nodes(root)?;
         let kernel = read_kernel_tiers(root)?;
         let have: Vec<NodeId> = nodes
@@ -121,7 +156,8 @@ impl Topology {
             .filter(|n| n.info.capacity_bytes > 0)
             .map(|n| n.info.id)
             .collect();
-        let distances = distances(&nodes);
+        let mut distances = distances(&nodes);
+        given.stretch(&mut distances);
         let initiators = nodes
             .iter()
             .map(|n| (n.info.id, n.initiators.clone()))
@@ -136,16 +172,17 @@ impl Topology {
             .map(|n| n.info)
             .filter(|n| n.capacity_bytes > 0)
             .collect();
+        given.check(&have, &cpu_nodes)?;
+        infos.iter_mut().for_each(|node| given.describe(node));
 
         let by_kernel = |id: NodeId| kernel.iter().position(|tier| tier.contains(&id));
         let kernel_count = kernel
             .iter()
             .filter(|tier| tier.iter().any(|n| have.contains(n)))
             .count();
-        let source = if let Some(wanted) = tiers {
-            check(wanted, &have)?;
+        let source = if let Some(wanted) = &given.tiers {
             assign(&mut infos, |n| {
-                wanted.0.iter().position(|t| t.contains(&n.id)).unwrap_or(0)
+                wanted.iter().position(|t| t.contains(&n.id)).unwrap_or(0)
             });
             TierSource::Override
         } else if kernel_count > 1 {
@@ -168,6 +205,7 @@ impl Topology {
             distances,
             cpu_nodes,
             initiators,
+            given: given.clone(),
         })
     }
 
@@ -178,8 +216,8 @@ impl Topology {
         self.kernel_tiers.is_some_and(|count| count > 1)
     }
 
-    /// Memory as each node with processors sees it: by the tiers, then by what HMAT says of a node's best
-    /// initiators, else by distance.
+    /// Memory as each node with processors sees it: by the tiers, then by what the operator says of the way, or HMAT of a
+    /// node's best initiators, else by distance.
     #[must_use]
     pub fn views(&self) -> Views {
         let to = self.tiers.nodes();
@@ -193,13 +231,13 @@ impl Topology {
                 .initiators
                 .get(&to.id)
                 .is_some_and(|nodes| nodes.contains(&from));
-            AccessPath {
+            self.given.over(AccessPath {
                 from,
                 to: to.id,
                 read_latency_ns: to.read_latency_ns.filter(|_| best),
                 read_bandwidth_mbps: to.read_bandwidth_mbps.filter(|_| best),
                 distance: self.distances.get(&(from, to.id)).copied(),
-            }
+            })
         };
         let paths: Vec<AccessPath> = pairs.map(path).collect();
         Views::new(&self.tiers, &self.cpu_nodes, &paths)
@@ -324,25 +362,6 @@ fn distances(nodes: &[Node]) -> BTreeMap<(NodeId, NodeId), u32> {
             .map(|(to, d)| ((from.info.id, to), *d))
     });
     pairs.collect()
-}
-
-fn check(tiers: &Override, have: &[NodeId]) -> Result<(), TopologyError> {
-    for (tier, node) in tiers
-        .0
-        .iter()
-        .enumerate()
-        .flat_map(|(t, nodes)| nodes.iter().map(move |n| (t, *n)))
-    {
-        if !have.contains(&node) {
-            let have = have.to_vec();
-            return Err(TopologyError::NoSuchNode { tier, node, have });
-        }
-    }
-    let times = |node: &NodeId| tiers.0.iter().flatten().filter(|n| *n == node).count();
-    match have.iter().find(|node| times(node) != 1) {
-        Some(node) => Err(TopologyError::NotOnce(*node)),
-        None => Ok(()),
-    }
 }
 
 /// Gives each node its rank as its tier, ranks closed up to 0, 1, 2...

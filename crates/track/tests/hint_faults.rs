@@ -33,6 +33,7 @@ use terrace_sys::settings::KernelSettings;
 use terrace_sys::settings::ScanMode;
 use terrace_sys::settings::ScanRate;
 use terrace_sys::settings::Setting;
+use terrace_sys::topology::Override;
 use terrace_sys::topology::Topology;
 use terrace_track::HintFault;
 use terrace_track::HintFaultTracker;
@@ -218,7 +219,7 @@ fn faults_of_the_slow_tier_are_all_reported() {
         eprintln!("SKIPPED: wants two memory tiers; run in the lab");
         return;
     }
-    let topology = Topology::discover(Path::new("/"), None).unwrap();
+    let topology = Topology::discover(Path::new("/"), &Override::default()).unwrap();
     assert!(topology.kernel_tells_tiers());
     let slow = topology.tiers.nodes().last().unwrap().id;
 

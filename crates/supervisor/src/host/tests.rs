@@ -76,6 +76,7 @@ fn tiers_that_the_kernel_does_not_see_are_told_of() {
         distances: BTreeMap::new(),
         cpu_nodes: vec![NodeId(0)],
         initiators: BTreeMap::new(),
+        given: terrace_sys::topology::Override::default(),
     };
     let line = unseen_tiers(&topology, Capabilities::HINT_FAULTS).expect("something to tell");
     assert!(

@@ -22,6 +22,7 @@ use super::namespace;
 use crate::move_pages::PageStatus;
 use crate::process;
 use crate::settings::Setting;
+use crate::topology::Override;
 use crate::topology::Topology;
 
 /// Mappings a process may have by default; transactions split mappings.
@@ -99,7 +100,7 @@ fn kernel() -> Answer {
 }
 
 fn tiers(fact: Fact) -> Answer {
-    let topology = match Topology::discover(Path::new("/"), None) {
+    let topology = match Topology::discover(Path::new("/"), &Override::default()) {
         Ok(topology) => topology,
         Err(e) => return Answer::unknown(e.to_string()),
     };

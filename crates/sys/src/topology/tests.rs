@@ -62,7 +62,7 @@ fn tiers(topology: &Topology) -> Vec<(u16, u16)> {
 }
 
 fn discover(root: &TempDir) -> Topology {
-    Topology::discover(root.path(), None).unwrap()
+    Topology::discover(root.path(), &Override::default()).unwrap()
 }
 
 #[test]
@@ -183,7 +183,11 @@ fn operator_has_the_last_word() {
         let tiers = tiers
             .iter()
             .map(|t| t.iter().copied().map(NodeId).collect());
-        Topology::discover(root.path(), Some(&Override(tiers.collect())))
+        let given = Override {
+            tiers: Some(tiers.collect()),
+            ..Override::default()
+        };
+        Topology::discover(root.path(), &given)
     };
     let swapped = with(&[&[1], &[0]]).unwrap();
     assert_eq!(tiers(&swapped), [(0, 1), (1, 0)]);
@@ -201,6 +205,68 @@ fn operator_has_the_last_word() {
         with(&[&[0], &[1], &[0]]),
         Err(TopologyError::NotOnce(NodeId(0)))
     ));
+}
+
+/// Two sockets with memory behind each; HMAT tells of the near ways, and the operator of one far one and a near one.
+#[test]
+fn what_the_operator_says_of_ways_goes_over_what_the_machine_says() {
+    let root = machine(
+        &[
+            made(64, "0-1", None),
+            made(64, "2-3", None),
+            made(512, "", None),
+            made(512, "", None),
+        ],
+        &["10 21 17 28", "21 10 28 17", "17 28 10 28", "28 17 28 10"],
+        &[],
+    );
+    let path = |from, to, latency, distance| AccessPath {
+        from: NodeId(from),
+        to: NodeId(to),
+        read_latency_ns: latency,
+        read_bandwidth_mbps: None,
+        distance,
+    };
+    let order = |paths: &[AccessPath]| {
+        let given = Override {
+            tiers: None,
+            paths: paths.to_vec(),
+        };
+        let topology = Topology::discover(root.path(), &given)?;
+        let views = topology.views();
+        let view = views.of(Some(NodeId(0))).unwrap();
+        let order: Vec<u16> = view.nodes().iter().map(|seen| seen.node.0).collect();
+        Ok::<_, TopologyError>((topology.source, order))
+    };
+    let (source, as_it_is) = order(&[]).unwrap();
+    assert_eq!((source, as_it_is), (TierSource::Distance, vec![0, 1, 2, 3]));
+    // From socket 0 the memory behind socket 1 is nearer, if a distance says so, or the latencies of the tier.
+    let near = [path(0, 2, None, Some(17)), path(0, 3, None, Some(15))];
+    assert_eq!(order(&near).unwrap().1, [0, 1, 3, 2]);
+    let fast = [path(0, 2, Some(400), None), path(0, 3, Some(250), None)];
+    assert_eq!(order(&fast).unwrap().1, [0, 1, 3, 2]);
+    // Latencies to all nodes make the tiers, where the kernel has one: node 1 is the slow one now.
+    let all = [(0, 80), (1, 400), (2, 90), (3, 100)];
+    let all = all.map(|(to, latency)| path(0, to, Some(latency), None));
+    let by_latency = (TierSource::Latency, vec![0, 2, 3, 1]);
+    assert_eq!(order(&all).unwrap(), by_latency);
+    for (paths, said) in [
+        (
+            vec![path(2, 0, None, Some(9))],
+            "node 2 has no processors here; nodes with processors: 0, 1",
+        ),
+        (
+            vec![path(0, 9, None, Some(9))],
+            "node 9 has no memory here; nodes with memory: 0, 1, 2, 3",
+        ),
+        (
+            vec![near[0], near[0]],
+            "The path from 0 to 2 is given twice",
+        ),
+    ] {
+        let error = order(&paths).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
 }
 
 #[test]
@@ -227,7 +293,7 @@ fn memory_of_a_node_comes_with_its_watermarks() {
 
 #[test]
 fn this_machine_is_readable() {
-    let topology = Topology::discover(Path::new("/"), None).unwrap();
+    let topology = Topology::discover(Path::new("/"), &Override::default()).unwrap();
     assert!(!topology.tiers.nodes().is_empty());
     let reader = MemoryReader::open(Path::new("/")).unwrap();
     for node in topology.tiers.nodes() {
@@ -241,7 +307,7 @@ fn this_machine_is_readable() {
 #[test]
 fn missing_sysfs_is_named() {
     let root = tempfile::tempdir().unwrap();
-    let error = Topology::discover(root.path(), None).unwrap_err();
+    let error = Topology::discover(root.path(), &Override::default()).unwrap_err();
     assert!(error.to_string().contains("node/online"), "{error}");
 }
 

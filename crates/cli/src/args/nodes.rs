@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `--tiers FILE`: what the operator says of the machine's memory nodes (docs/tiers.md).
 
-use std::path::Path;
-
 use serde::Deserialize;
 use terrace_core::AccessPath;
 use terrace_core::NodeId;
@@ -54,8 +52,7 @@ impl Way {
 
 /// Reads the file; the error is a line for the user.
 pub(super) fn nodes(path: &str) -> Result<Override, String> {
-    let text =
-        std::fs::read_to_string(Path::new(path)).map_err(|e| format!("Cannot read it: {e}"))?;
+    let text = std::fs::read_to_string(path).map_err(|e| format!("Cannot read it: {e}"))?;
     let file: File = toml::from_str(&text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start));
         let line = before.map_or(1, |before| before.matches('\n').count() + 1);

@@ -8,12 +8,11 @@ use terrace_claims::Claim;
 use terrace_claims::Run;
 use terrace_claims::Status;
 use terrace_claims::relation::Check;
+use terrace_policy::UNMANAGED;
 use terrace_sim::Mover;
 use terrace_sim::TrackerKind;
 
 use super::work::Figures;
-
-const NONE: &str = "none";
 
 /// The claim's runs with `none` in place of the paper's system; where that is in none of them, of all systems.
 /// Nothing for a claim that is not marked held.
@@ -26,12 +25,12 @@ pub(crate) fn runs(claim: &Claim) -> Vec<Run> {
     let replaced = claim
         .runs
         .iter()
-        .filter(|run| papers(run) || !has_papers && run.spec.system != NONE);
+        .filter(|run| papers(run) || !has_papers && run.spec.system != UNMANAGED.name);
     replaced.cloned().map(with_none).collect()
 }
 
 fn with_none(mut run: Run) -> Run {
-    run.spec.system = NONE.to_owned();
+    run.spec.system = UNMANAGED.name.to_owned();
     run.spec.params = toml::Table::new();
     run.spec.priorities = BTreeMap::new();
     run.spec.trackers = vec![TrackerKind::Auto];

@@ -207,7 +207,7 @@ fn operator_has_the_last_word() {
     ));
 }
 
-/// Two sockets with memory behind each; HMAT tells of the near ways, and the operator of one far one and a near one.
+/// Two sockets with memory behind each, of which the machine tells distances alone.
 #[test]
 fn what_the_operator_says_of_ways_goes_over_what_the_machine_says() {
     let root = machine(

@@ -107,6 +107,7 @@ lint: setup
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 	$(CARGO) run -q --release -p xtask -- check-deps
+	scripts/doc-tables --check
 
 clean:
 	$(CARGO) clean

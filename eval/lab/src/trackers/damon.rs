@@ -5,7 +5,8 @@
 //! the trace point `damon:damon_aggregated`, which tells each region's count at the end of each aggregation
 //! at a fraction of what asking by sysfs takes. DAMON looks at one page of each region every sampling interval;
 //! an aggregation is twenty of them, as by default. It is told the program's memory and spends nothing on the rest.
-//! Its share is kept by the sampling interval: found by a try, and adapted as the number of regions changes.
+//! Its share is kept by the sampling interval: found by a try, and adapted as the number of regions changes. With
+//! regions that stay as they are ([`Damon::fixed`]) it is held against the other reader of accessed bits.
 
 use std::fs;
 use std::fs::File;
@@ -32,7 +33,7 @@ use super::watch::Watch;
 const ADMIN: &str = "/sys/kernel/mm/damon/admin/kdamonds";
 const TRACING: &str = "/sys/kernel/tracing";
 /// Samples in an aggregation: DAMON's default.
-const SAMPLES: u64 = 20;
+pub const SAMPLES: u64 = 20;
 /// The sampling interval at first, us: four times DAMON's default.
 const FIRST_US: u64 = 20_000;
 /// How long it is tried with that.
@@ -44,7 +45,7 @@ const SLACK: (f64, f64) = (0.8, 1.2);
 
 /// See the module. Switched off when dropped.
 #[derive(Debug)]
-pub(super) struct Damon {
+pub struct Damon {
     kdamond: Pid,
     before: Nanos,
     sample_us: u64,
@@ -76,33 +77,77 @@ impl Damon {
         permille: u32,
         regions: u32,
     ) -> anyhow::Result<Self> {
+        let limits = (10, regions);
+        let mut damon = Self::start(pid, range, limits, regions / 2, FIRST_US)?;
+        damon.attempt(range, permille)?;
+        damon.before = damon.busy();
+        Ok(damon)
+    }
+
+    /// Starts it with so many regions, all of a size, and one sampling interval. It joins none, as the sum would be larger than
+    /// the range by their least number, and splits none, as it may have no more.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`].
+    pub fn fixed(pid: Pid, range: Range, regions: u32, sample: Duration) -> anyhow::Result<Self> {
+        let sample_us = u64::try_from(sample.as_micros()).context("The sampling interval")?;
+        Self::start(pid, range, (regions, regions), regions, sample_us)
+    }
+
+    fn start(
+        pid: Pid,
+        range: Range,
+        (min, max): (u32, u32),
+        regions: u32,
+        sample_us: u64,
+    ) -> anyhow::Result<Self> {
         let trace = trace()?;
         write(format!("{ADMIN}/nr_kdamonds"), &1)?;
         write(format!("{ADMIN}/0/contexts/nr_contexts"), &1)?;
         write(context().join("operations"), "fvaddr")?;
         let attributes = context().join("monitoring_attrs");
-        write(attributes.join("nr_regions/max"), &regions)?;
-        write(attributes.join("nr_regions/min"), &10)?;
-        intervals(FIRST_US)?;
+        write(attributes.join("nr_regions/max"), &max)?;
+        write(attributes.join("nr_regions/min"), &min)?;
+        intervals(sample_us)?;
         let targets = context().join("targets");
         write(targets.join("nr_targets"), &1)?;
         write(targets.join("0/pid_target"), &pid)?;
-        cut(&targets.join("0/regions"), range, u64::from(regions / 2))?;
+        cut(&targets.join("0/regions"), range, u64::from(regions))?;
         write(format!("{ADMIN}/0/state"), "on")?;
         // Else each change of the intervals would cut them again.
         write(targets.join("0/regions/nr_regions"), &0)?;
         let text = fs::read_to_string(format!("{ADMIN}/0/pid")).context("No kdamond")?;
-        let mut damon = Self {
+        Ok(Self {
             kdamond: Pid(text.trim().parse().context("No kdamond")?),
             before: Nanos::ZERO,
-            sample_us: FIRST_US,
+            sample_us,
             changed: Nanos::ZERO,
             trace,
             text: Vec::new(),
-        };
-        damon.attempt(range, permille)?;
-        damon.before = damon.busy();
-        Ok(damon)
+        })
+    }
+
+    /// What it told since: of each aggregation each region, and in how many of its [`SAMPLES`] it was accessed.
+    ///
+    /// # Errors
+    ///
+    /// Where its trace cannot be read.
+    pub fn told(&mut self) -> anyhow::Result<Vec<(Range, f64)>> {
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            match self.trace.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => self.text.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error).context("Cannot read DAMON's trace"),
+            }
+        }
+        let last = self.text.iter().rposition(|byte| *byte == b'\n');
+        let lines: Vec<u8> = self.text.drain(..last.map_or(0, |at| at + 1)).collect();
+        let lines = String::from_utf8_lossy(&lines);
+        Ok(lines.lines().filter_map(parse).collect())
     }
 
     /// Runs for a while, and takes the interval at which that would have been its share.
@@ -185,24 +230,8 @@ fn parse(line: &str) -> Option<(Range, f64)> {
 
 impl Watch for Damon {
     fn drain(&mut self, heat: &mut Heat) -> anyhow::Result<()> {
-        let mut buffer = vec![0; 1 << 16];
-        loop {
-            match self.trace.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(count) => self.text.extend_from_slice(&buffer[..count]),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error).context("Cannot read DAMON's trace"),
-            }
-        }
-        let whole = self
-            .text
-            .iter()
-            .rposition(|byte| *byte == b'\n')
-            .map_or(0, |at| at + 1);
-        let lines = self.text.drain(..whole).collect::<Vec<u8>>();
         let aggregation = Duration::from_micros(self.sample_us * SAMPLES).as_secs_f64();
-        for (region, accessed) in String::from_utf8_lossy(&lines).lines().filter_map(parse) {
+        for (region, accessed) in self.told()? {
             for page in heat.pages(region) {
                 heat.add(page, accessed, aggregation);
             }

@@ -8,7 +8,7 @@
 //!
 //! * [`guest`]: the guest's side. `watch`, `damon`: the trackers. [`record`]: what is told. [`table`], [`plot`]: how it is shown.
 
-mod damon;
+pub mod damon;
 pub mod guest;
 pub mod heat;
 pub mod plot;
@@ -16,5 +16,5 @@ pub mod record;
 pub mod score;
 pub mod table;
 pub mod target;
-mod translations;
+pub mod translations;
 pub mod watch;

@@ -24,7 +24,7 @@ const PERIOD: Duration = Duration::from_millis(10);
 static TAKEN: OnceLock<Vec<AtomicU64>> = OnceLock::new();
 
 /// Starts the threads; they end with the process.
-pub(super) fn start() {
+pub fn start() {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let taken = TAKEN.get_or_init(|| (0..cpus).map(|_| AtomicU64::new(0)).collect());
     for (cpu, taken) in taken.iter().enumerate() {

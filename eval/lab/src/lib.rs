@@ -19,6 +19,7 @@ pub mod compare;
 pub mod guest;
 pub mod initramfs;
 pub mod job;
+mod kdamond;
 pub mod kernel;
 pub mod plugin;
 pub mod qemu;

@@ -8,7 +8,6 @@
 //! Its share is kept by the sampling interval: found by a try, and adapted as the number of regions changes. With
 //! regions that stay as they are ([`Damon::fixed`]) it is held against the other reader of accessed bits.
 
-use std::fs;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::io::Read;
@@ -29,8 +28,10 @@ use super::heat::Heat;
 use super::translations::own_time;
 use super::watch::Others;
 use super::watch::Watch;
+use crate::kdamond;
+use crate::kdamond::ADMIN;
+use crate::kdamond::write;
 
-const ADMIN: &str = "/sys/kernel/mm/damon/admin/kdamonds";
 const TRACING: &str = "/sys/kernel/tracing";
 /// Samples in an aggregation: DAMON's default.
 pub const SAMPLES: u64 = 20;
@@ -46,7 +47,6 @@ const SLACK: (f64, f64) = (0.8, 1.2);
 /// See the module. Switched off when dropped.
 #[derive(Debug)]
 pub struct Damon {
-    kdamond: Pid,
     before: Nanos,
     sample_us: u64,
     /// Since when.
@@ -54,11 +54,6 @@ pub struct Damon {
     trace: File,
     /// What a line is not yet whole of.
     text: Vec<u8>,
-}
-
-fn write<T: ToString + ?Sized>(path: impl AsRef<Path>, value: &T) -> anyhow::Result<()> {
-    let (path, value) = (path.as_ref(), value.to_string());
-    fs::write(path, &value).with_context(|| format!("Cannot write {value} to {}", path.display()))
 }
 
 fn context() -> PathBuf {
@@ -117,9 +112,7 @@ impl Damon {
         write(format!("{ADMIN}/0/state"), "on")?;
         // Else each change of the intervals would cut them again.
         write(targets.join("0/regions/nr_regions"), &0)?;
-        let text = fs::read_to_string(format!("{ADMIN}/0/pid")).context("No kdamond")?;
         Ok(Self {
-            kdamond: Pid(text.trim().parse().context("No kdamond")?),
             before: Nanos::ZERO,
             sample_us,
             changed: Nanos::ZERO,
@@ -174,11 +167,7 @@ impl Damon {
 
     /// Processor time of its thread so far.
     fn busy(&self) -> Nanos {
-        let text = fs::read_to_string(format!("/proc/{}/schedstat", self.kdamond));
-        let first = text
-            .ok()
-            .and_then(|text| text.split(' ').next()?.parse().ok());
-        first.map_or(self.before, Nanos)
+        kdamond::busy(&Path::new(ADMIN).join("0")).map_or(self.before, Nanos::from)
     }
 }
 

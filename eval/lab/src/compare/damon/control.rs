@@ -30,6 +30,7 @@ use super::scheme::Tiers;
 use super::scheme::Way;
 use super::sysfs;
 use super::sysfs::state;
+use crate::kdamond;
 
 /// A user of DAMON inside the kernel that is on by default where there is one, and keeps others off physical memory.
 const STAT: &str = "/sys/module/damon_stat/parameters/enabled";
@@ -64,12 +65,12 @@ impl Control {
     /// [`sysfs::Refused`] where the kernel lacks something.
     pub(in super::super) fn prepare(mode: Mode, fast: usize, slow: usize) -> anyhow::Result<Self> {
         if Path::new(STAT).exists() {
-            sysfs::write(Path::new(STAT), "N")?;
+            kdamond::write(STAT, "N")?;
         }
         let tiers = Tiers { fast, slow };
         let zones = zones::read(Path::new("/"));
         sysfs::apply(
-            Path::new(sysfs::ADMIN),
+            Path::new(kdamond::ADMIN),
             &scheme::settings(mode, tiers, &zones),
         )?;
         Ok(Self {
@@ -124,7 +125,11 @@ impl Control {
         for way in Way::BOTH {
             state(way, "update_schemes_stats")?;
             let [tried, applied] = ["sz_tried", "sz_applied"].map(|name| sysfs::stat(way, name));
-            told.push((tried?, applied?, sysfs::busy(way)?));
+            told.push((
+                tried?,
+                applied?,
+                kdamond::busy(&sysfs::thread_directory(way))?,
+            ));
         }
         let pages = |(_, applied, _): (u64, u64, Duration)| applied / 4096;
         let moves = Moves {
@@ -151,12 +156,12 @@ impl Control {
 fn feed(fast: usize, on: bool) -> anyhow::Result<()> {
     let fill = Fill::read(fast)?;
     for way in Way::BOTH {
-        let goal = Path::new(sysfs::ADMIN).join(scheme::goal_directory(way));
+        let goal = Path::new(kdamond::ADMIN).join(scheme::goal_directory(way));
         let value = match way {
             Way::Down => fill.free,
             Way::Up => fill.used,
         };
-        sysfs::write(&goal.join("current_value"), &value.to_string())?;
+        kdamond::write(goal.join("current_value"), &value)?;
         if on {
             state(way, "commit_schemes_quota_goals")?;
         }
@@ -170,7 +175,7 @@ fn tuned() -> anyhow::Result<Duration> {
     for way in Way::BOTH {
         state(way, "update_tuned_intervals")?;
         let path = "contexts/0/monitoring_attrs/intervals/sample_us";
-        let us = sysfs::number(&sysfs::thread_directory(way).join(path))?;
+        let us = kdamond::number(&sysfs::thread_directory(way).join(path))?;
         shortest = shortest.min(Duration::from_micros(us));
     }
     Ok(shortest)

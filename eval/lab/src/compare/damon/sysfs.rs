@@ -1,22 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! DAMON's files in the guest, read and written.
+//! The files of the threads that place memory, and what a kernel lacks of them.
 
-use std::fs;
-use std::fs::File;
 use std::io;
-use std::io::Write;
 use std::path::Path;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::Context;
-use terrace_core::Nanos;
 
 use super::scheme::Setting;
 use super::scheme::Way;
-
-/// Of all its threads.
-pub(super) const ADMIN: &str = "/sys/kernel/mm/damon/admin/kdamonds";
+use crate::kdamond;
 
 /// The kernel cannot do what the system is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,7 +20,7 @@ pub(in super::super) struct Refused(&'static str);
 pub(super) fn apply(root: &Path, settings: &[Setting]) -> anyhow::Result<()> {
     for setting in settings {
         let path = root.join(&setting.path);
-        match put(&path, &setting.value) {
+        match kdamond::put(&path, &setting.value) {
             Err(error) if lacking(&error) => return Err(Refused(setting.lacks).into()),
             result => result
                 .with_context(|| format!("Cannot write {} to {}", setting.value, path.display()))?,
@@ -43,49 +36,23 @@ fn lacking(error: &io::Error) -> bool {
     )
 }
 
-/// Into a file that is there.
-fn put(path: &Path, value: &str) -> io::Result<()> {
-    File::options()
-        .write(true)
-        .open(path)?
-        .write_all(value.as_bytes())
-}
-
 pub(super) fn thread_directory(way: Way) -> PathBuf {
-    Path::new(ADMIN).join(way.thread().to_string())
-}
-
-pub(super) fn write(path: &Path, value: &str) -> anyhow::Result<()> {
-    put(path, value).with_context(|| format!("Cannot write {value} to {}", path.display()))
+    Path::new(kdamond::ADMIN).join(way.thread().to_string())
 }
 
 pub(super) fn state(way: Way, value: &str) -> anyhow::Result<()> {
-    write(&thread_directory(way).join("state"), value)
-}
-
-pub(super) fn number(path: &Path) -> anyhow::Result<u64> {
-    let text =
-        fs::read_to_string(path).with_context(|| format!("Cannot read {}", path.display()))?;
-    let number = text.trim().parse();
-    number.with_context(|| format!("{} has {text}, which is no number", path.display()))
+    kdamond::write(thread_directory(way).join("state"), value)
 }
 
 pub(super) fn stat(way: Way, name: &str) -> anyhow::Result<u64> {
     let stats = thread_directory(way).join("contexts/0/schemes/0/stats");
-    number(&stats.join(name))
-}
-
-/// Processor time of its thread so far.
-pub(super) fn busy(way: Way) -> anyhow::Result<Duration> {
-    let pid = number(&thread_directory(way).join("pid"))?;
-    let path = format!("/proc/{pid}/schedstat");
-    let text = fs::read_to_string(&path).with_context(|| format!("Cannot read {path}"))?;
-    let first = text.split(' ').next().and_then(|first| first.parse().ok());
-    Ok(first.map_or(Duration::ZERO, |ns| Duration::from(Nanos(ns))))
+    kdamond::number(&stats.join(name))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use terrace_core::NodeId;
     use terrace_sys::zones::Zone;
 

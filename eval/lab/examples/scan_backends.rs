@@ -179,9 +179,8 @@ fn look(bits: &mut AccessedBits, pages: &[PageRef]) -> anyhow::Result<Vec<(u64, 
         bits.poll(Duration::ZERO, &mut |_| ())?;
         bits.told(|told| {
             if let Told::Looked { looked, .. } = told {
-                let one =
-                    |one: &terrace_track::accessed_bits::Looked| (one.page.addr.0, one.accessed);
-                answer = Some(looked.iter().map(one).collect());
+                let seen = looked.iter().map(|one| (one.page.addr.0, one.accessed));
+                answer = Some(seen.collect());
             }
         });
     }

@@ -16,6 +16,12 @@ use terrace_core::Nanos;
 /// Of all its threads.
 pub(crate) const ADMIN: &str = "/sys/kernel/mm/damon/admin/kdamonds";
 
+/// Samples in an aggregation: DAMON's default.
+pub const SAMPLES: u64 = 20;
+
+/// The longest update of what is monitored, us: it does not change while it is.
+pub(crate) const UPDATE_US: u64 = 3_600_000_000;
+
 /// Into a file that is there.
 pub(crate) fn put(path: &Path, value: &str) -> io::Result<()> {
     File::options()

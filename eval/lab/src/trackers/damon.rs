@@ -30,11 +30,11 @@ use super::watch::Others;
 use super::watch::Watch;
 use crate::kdamond;
 use crate::kdamond::ADMIN;
+pub use crate::kdamond::SAMPLES;
+use crate::kdamond::UPDATE_US;
 use crate::kdamond::write;
 
 const TRACING: &str = "/sys/kernel/tracing";
-/// Samples in an aggregation: DAMON's default.
-pub const SAMPLES: u64 = 20;
 /// The sampling interval at first, us: four times DAMON's default.
 const FIRST_US: u64 = 20_000;
 /// How long it is tried with that.
@@ -175,7 +175,7 @@ fn intervals(sample_us: u64) -> anyhow::Result<()> {
     let intervals = context().join("monitoring_attrs/intervals");
     write(intervals.join("sample_us"), &sample_us)?;
     write(intervals.join("aggr_us"), &(sample_us * SAMPLES))?;
-    write(intervals.join("update_us"), &3_600_000_000_u64)
+    write(intervals.join("update_us"), &UPDATE_US)
 }
 
 /// Begins with half as many regions as it may have, so that it need not find them by splitting one.

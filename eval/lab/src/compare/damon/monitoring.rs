@@ -7,16 +7,15 @@ use terrace_sys::zones::Zone;
 use super::Mode;
 use super::Rate;
 use super::scheme::List;
-use super::scheme::SAMPLES;
 use super::scheme::Tiers;
 use super::scheme::Way;
+use crate::kdamond::SAMPLES;
+use crate::kdamond::UPDATE_US;
 
 /// Bytes of a page frame.
 const FRAME: u64 = 4096;
 /// Regions of each thread: DAMON's default.
 const REGIONS: (u64, u64) = (10, 1_000);
-/// The longest update of what is monitored, us: physical memory does not change.
-const UPDATE_US: u64 = 3_600_000_000;
 
 /// What one thread watches.
 pub(super) fn watch(list: &mut List, mode: Mode, way: Way, tiers: Tiers, zones: &[Zone]) {

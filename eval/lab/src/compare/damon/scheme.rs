@@ -5,14 +5,13 @@ use terrace_sys::zones::Zone;
 
 use super::Mode;
 use super::monitoring::watch;
+use crate::kdamond::SAMPLES;
 
 /// Most bytes that a scheme moves in a second: the published 200 MB, though this machine's time is dilated.
 const BYTES_PER_S: u64 = 200_000_000;
 /// The published goals, in 1/10,000: so much of the fast node shall be free, and so much used.
 const FREE: u64 = 50;
 const USED: u64 = 9_970;
-/// Samples in an aggregation: DAMON's default.
-pub(super) const SAMPLES: u64 = 20;
 /// A region is hot from this many on, 5 % of them as published, and cold with none.
 const HOT_SAMPLES: u64 = 1;
 /// How often our schemes act and their quotas are tuned, us. A quota begins at one byte and at most doubles each time: at the

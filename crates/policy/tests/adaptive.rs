@@ -15,6 +15,8 @@ mod machine;
 mod nodes;
 #[path = "adaptive/several_tiers.rs"]
 mod several_tiers;
+#[path = "adaptive/start.rs"]
+mod start;
 
 use machine::Dice;
 use machine::Machine;

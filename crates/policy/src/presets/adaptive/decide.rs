@@ -18,8 +18,10 @@ use super::lag::LAG;
 use super::lag::Lag;
 use super::pace::Price;
 use super::pace::Shown;
+use super::phase::Forget;
 use super::plan::Sums;
 use super::process::Process;
+use super::settling::Settling;
 use super::transitions::Transitions;
 
 pub(super) const SIZES: [PageSize; 2] = [PageSize::Base4K, PageSize::Huge2M];
@@ -108,13 +110,16 @@ impl Adaptive {
             (process.busy, process.lost) = (busy, lost);
             process.first_before = std::mem::take(&mut process.first);
         }
-        if process.is_new_phase(now, changed, keep, &mut self.steps) {
-            // Nothing that was estimated or counted is of it.
+        let forget = process.new_phase(now, changed, keep, &mut self.steps);
+        if forget.is_some() {
             process.transitions = Transitions::new();
             process.lag = Lag::new();
             process.accesses = Accesses::default();
             process.skew.forget();
-            self.chunks.begin_anew(pid, process.pass);
+            if forget == Some(Forget::All) {
+                process.settling = Settling::default();
+                self.chunks.begin_anew(pid, process.pass);
+            }
             process.surprised = Some(now);
             self.counters.surprises += 1;
             self.surprised = true;
@@ -122,7 +127,8 @@ impl Adaptive {
             process.transitions.forget();
             process.lag = Lag::new();
         }
-        turn(&mut self.chunks, (pid, process), changed, keep);
+        let others = changed || forget.is_some();
+        turn(&mut self.chunks, (pid, process), others, keep);
         let pages = self.chunks.census().get(&pid);
         let reads = self.latencies.reads_ns(&self.places, process.runs_on);
         process.sees(process.runs_on, reads, &self.places);
@@ -149,9 +155,10 @@ impl Adaptive {
     }
 }
 
-/// Counts what the pages of a process did where L passes in a row were of one length and of all chunks, and begins to count anew.
-fn turn(chunks: &mut Chunks, (pid, process): (Pid, &mut Process), changed: bool, keep: f64) {
-    if changed || process.parts > 1 {
+/// Counts what the pages of a process did where L passes in a row were alike: of one length, one phase and of all chunks. Begins to count
+/// anew.
+fn turn(chunks: &mut Chunks, (pid, process): (Pid, &mut Process), others: bool, keep: f64) {
+    if others || process.parts > 1 {
         chunks.of(pid).for_each(|(_, chunk)| chunk.then = None);
         process.lag.drop_now();
     }

@@ -17,6 +17,8 @@
 //! D is that of [`super::later`], where the next pass tells which of the rates a page has: who is likely to be hot moves, who may be
 //! waits.
 
+use std::f64::consts::LN_2;
+
 use super::classes::CLASSES;
 use super::classes::Level;
 use super::classes::class_of;
@@ -31,6 +33,11 @@ const RATES: usize = 5;
 const ROUNDS: usize = 200;
 /// No rate changes by more than that of it, nor its share of the pages.
 const SETTLED: f64 = 1e-4;
+
+/// By how much readings of one rung differ in time: the reader's own tolerance.
+const JITTER: f64 = 1.25;
+/// What was never expected costs what a page in so many would.
+const LEAST_SHARE: f64 = 1e-6;
 
 /// Pages that were observed so for the first time.
 #[derive(Debug, Clone, Copy, Default)]
@@ -80,6 +87,65 @@ impl Waits {
         cell.until += pages * one.until;
     }
 
+    /// With those of other pages.
+    pub(super) fn and(mut self, other: &Self) -> Self {
+        for (cell, other) in self.0.iter_mut().zip(&other.0) {
+            cell.pages += other.pages;
+            cell.seen |= other.seen;
+            cell.since += other.since;
+            cell.until += other.until;
+        }
+        self
+    }
+
+    fn there(&self) -> impl Iterator<Item = &Cell> {
+        self.0.iter().filter(|cell| cell.pages > 0.0)
+    }
+
+    /// How many pages they are of.
+    pub(super) fn pages(&self) -> f64 {
+        self.there().map(|cell| cell.pages).sum()
+    }
+
+    /// Until when pages were observed, s.
+    pub(super) fn end(&self) -> f64 {
+        self.there().map(|cell| cell.mean().1).fold(0.0, f64::max)
+    }
+
+    /// What they are of, if of rates that are known.
+    pub(super) fn fit_to(&self, fit: &Fit) -> Parts {
+        let cells: Vec<&Cell> = self.there().collect();
+        let mut parts = fit.parts.clone();
+        for _ in 0..ROUNDS {
+            if improve(&cells, &mut parts, false) < SETTLED {
+                break;
+            }
+        }
+        Parts(parts)
+    }
+
+    /// Bits by which these are otherwise than said, all pages together: of readings until then, what comes later is not seen.
+    pub(super) fn bits_against(&self, parts: &Parts, until: f64) -> f64 {
+        let pages = self.pages();
+        let bits = |own: f64, said: f64| {
+            if own > 0.0 {
+                own * (own / pages / said.max(LEAST_SHARE)).log2()
+            } else {
+                0.0
+            }
+        };
+        let (mut sum, mut told, mut readings) = (0.0, 0.0, 0.0);
+        let seen = self.there().filter(|cell| cell.seen);
+        for cell in seen.filter(|cell| cell.mean().1 <= JITTER * until) {
+            sum += bits(cell.pages, cell.of_each(&parts.0).iter().sum());
+            (told, readings) = (told + cell.pages, readings + 1.0);
+        }
+        let later = |part: &Part| part.weight * (-part.rate * until).exp();
+        sum += bits(pages - told, parts.0.iter().map(later).sum());
+        // Less what chance makes of any pages (Miller 1955).
+        sum - readings / (2.0 * LN_2)
+    }
+
     /// Visits a second by class. Before anything was seen a class is believed by half.
     pub(super) fn rates(&self) -> [f64; CLASSES] {
         let Some(fit) = self.fit() else {
@@ -96,7 +162,7 @@ impl Waits {
 
     /// What they are of, if there are any.
     pub(super) fn fit(&self) -> Option<Fit> {
-        let cells: Vec<&Cell> = self.0.iter().filter(|cell| cell.pages > 0.0).collect();
+        let cells: Vec<&Cell> = self.there().collect();
         if cells.is_empty() {
             return None;
         }
@@ -105,6 +171,10 @@ impl Waits {
         Some(Fit { parts, shares })
     }
 }
+
+/// Rates and their shares of some pages.
+#[derive(Debug)]
+pub(super) struct Parts(Vec<Part>);
 
 /// What the waits are of.
 #[derive(Debug)]
@@ -137,6 +207,11 @@ impl Fit {
             let of_each = self.shares[class].iter().zip(&later);
             terms.now(rate) + gamma * of_each.map(|(share, later)| share * later).sum::<f64>()
         })
+    }
+
+    /// Rates and their shares of all pages.
+    pub(super) fn parts(&self) -> Parts {
+        Parts(self.parts.clone())
     }
 
     /// The mean of all pages, visits a second.
@@ -241,32 +316,37 @@ fn fit(cells: &[&Cell], rates: usize) -> Vec<Part> {
         })
         .collect();
     for _ in 0..ROUNDS {
-        // Pages, sightings and exposure of each.
-        let mut sums = vec![[0.0; 3]; rates];
-        for cell in cells {
-            for ((share, part), sums) in cell.shares(&parts).iter().zip(&parts).zip(&mut sums) {
-                let pages = cell.pages * share;
-                sums[0] += pages;
-                sums[1] += pages * f64::from(u8::from(cell.seen));
-                sums[2] += pages * cell.exposure(part.rate);
-            }
-        }
-        let pages: f64 = sums.iter().map(|sums| sums[0]).sum();
-        let mut most: f64 = 0.0;
-        for (part, [own, seen, exposure]) in parts.iter_mut().zip(sums) {
-            let before = *part;
-            part.weight = own / pages;
-            if exposure > 0.0 {
-                part.rate = (seen / exposure).max(1e-9);
-            }
-            let changed = (part.rate / before.rate - 1.0).abs();
-            most = most.max(changed).max((part.weight - before.weight).abs());
-        }
-        if most < SETTLED {
+        if improve(cells, &mut parts, true) < SETTLED {
             break;
         }
     }
     parts
+}
+
+/// One round of expectation and maximization, of the shares and, where they may change, of the rates. Gives by how much anything changed.
+fn improve(cells: &[&Cell], parts: &mut [Part], rates: bool) -> f64 {
+    // Pages, sightings and exposure of each.
+    let mut sums = vec![[0.0; 3]; parts.len()];
+    for cell in cells {
+        for ((share, part), sums) in cell.shares(parts).iter().zip(&*parts).zip(&mut sums) {
+            let pages = cell.pages * share;
+            sums[0] += pages;
+            sums[1] += pages * f64::from(u8::from(cell.seen));
+            sums[2] += pages * cell.exposure(part.rate);
+        }
+    }
+    let pages: f64 = sums.iter().map(|sums| sums[0]).sum();
+    let mut most: f64 = 0.0;
+    for (part, [own, seen, exposure]) in parts.iter_mut().zip(sums) {
+        let before = *part;
+        part.weight = own / pages;
+        if rates && exposure > 0.0 {
+            part.rate = (seen / exposure).max(1e-9);
+        }
+        let changed = (part.rate / before.rate - 1.0).abs();
+        most = most.max(changed).max((part.weight - before.weight).abs());
+    }
+    most
 }
 
 #[cfg(test)]

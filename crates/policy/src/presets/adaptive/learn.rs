@@ -43,6 +43,7 @@ impl Adaptive {
         }
         let age = process.pass.wrapping_sub(chunk.since);
         let known = Known::after(age);
+        let settles = !process.transitions.is_trained() && reading.parts == 1;
         let fresh = reading.fresh.and(&present);
         let base_pages = chunk.size().base_pages();
         let missed = if reading.last {
@@ -67,6 +68,9 @@ impl Adaptive {
                 self.tally.step(&mut chunk.levels, &pages, step);
                 self.tally.drain(|from, pages| {
                     let to = step[usize::from(from)];
+                    if settles {
+                        process.settling.count(pages, (from, age), one);
+                    }
                     if from == 0 {
                         process.transitions.count_first(pages, to, one);
                     }

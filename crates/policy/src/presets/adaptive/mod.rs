@@ -16,7 +16,7 @@
 //!   carries a plan out (`queue`: what is planned, `under_way`: what is ordered), `early` does not wait for one; `skew` and `splitting` have huge pages
 //!   split that are worth more in parts.
 //! * `chunk` and `chunks` hold what is known of pages, `process` what is known of a program (`programs`: they come); `learn` takes a reading
-//!   in, `phase` tells a new phase, `decide` ends a pass, `explain` says what is believed; `events` and this file tie them together.
+//!   in, `phase` and `settling` tell a new phase, `decide` ends a pass, `explain` says what is believed; `events` and this file tie them together.
 
 mod accesses;
 mod away;
@@ -53,6 +53,7 @@ mod response;
 mod rising;
 mod room;
 mod select;
+mod settling;
 mod sides;
 mod skew;
 mod splitting;

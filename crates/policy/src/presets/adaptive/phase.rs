@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! New phases: a program does what nobody expected of it, by so many bits a page ([`super::transitions`]). Nothing that was
-//! learned is of the new one.
+//! learned is of the new one. What pages are taken for while estimates settle ([`super::settling`]) is not much: it stays, as what changes so
+//! soon may change again, and goes by itself.
 //!
 //! At the end of a pass all its pages say so; within it those that it has shown so far, and the rest of it is not waited for.
 
@@ -12,11 +13,21 @@ use super::estimate::PASSES;
 use super::estimate::Seen;
 use super::pace::ALARM_AGAIN;
 use super::process::Process;
+use super::settling::Settling;
 use super::steps::Steps;
 
 /// Bits a page by which a pass must be worse predicted than usual to be a new phase: a page's class is
 /// then half an octave further off than usual.
 const ALARM_BITS: f64 = 0.5;
+
+/// What of a program is not of its new phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Forget {
+    /// What was counted of classes.
+    Counts,
+    /// And what pages are taken for.
+    All,
+}
 
 impl Adaptive {
     /// Looks at what passes under way have shown so far.
@@ -60,15 +71,15 @@ impl Process {
             .surprised_so_far(&self.m, least, ALARM_BITS)
     }
 
-    /// Ends its pass for the transitions: whether it is one of a new phase. One of another length than the one before is never
-    /// taken for that.
-    pub(super) fn is_new_phase(
+    /// Ends its pass for the transitions: what is to be forgotten, if it is one of a new phase. For M one of another length than the one
+    /// before is never that.
+    pub(super) fn new_phase(
         &mut self,
         now: Nanos,
         changed: bool,
         keep: f64,
         steps: &mut Steps,
-    ) -> bool {
+    ) -> Option<Forget> {
         self.rung = (0.0, 0.0);
         let alarmed = std::mem::take(&mut self.alarmed);
         let alarm = if changed || self.did_surprise(now) {
@@ -85,6 +96,18 @@ impl Process {
         let step = steps.of(unseen, PASSES);
         let unseen = |class: usize| class_of(step[2 * class + 1]);
         let weights = (keep, part);
-        self.transitions.end_pass(&self.m, weights, alarm, unseen) || alarmed
+        let settles = !self.transitions.is_trained();
+        if self.transitions.end_pass(&self.m, weights, alarm, unseen) || alarmed {
+            return Some(Forget::All);
+        }
+        let bits = match (settles, self.parts) {
+            (true, 1) => self.settling.end_pass(),
+            (true, _) => 0.0,
+            (false, _) => {
+                self.settling = Settling::default();
+                0.0
+            }
+        };
+        (bits > ALARM_BITS && !self.did_surprise(now)).then_some(Forget::Counts)
     }
 }

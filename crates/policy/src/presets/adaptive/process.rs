@@ -19,6 +19,7 @@ use super::params::Params;
 use super::places::PLACES;
 use super::places::Place;
 use super::places::Places;
+use super::settling::Settling;
 use super::skew::Skew;
 use super::transitions::Matrix;
 use super::transitions::Transitions;
@@ -34,6 +35,7 @@ pub(super) struct Process {
     pub(super) transitions: Transitions,
     pub(super) clock: Clock,
     pub(super) lag: Lag,
+    pub(super) settling: Settling,
     pub(super) accesses: Accesses,
     /// M and r.
     pub(super) m: Matrix,
@@ -80,6 +82,7 @@ impl Process {
             transitions: Transitions::new(),
             clock: Clock::new(),
             lag: Lag::new(),
+            settling: Settling::default(),
             accesses: Accesses::default(),
             m: Matrix::new(),
             rates: [0.0; CLASSES],

@@ -208,6 +208,11 @@ impl Transitions {
         (!self.counted).then_some(&self.first)
     }
 
+    /// Whether M says what pages of the pass should do.
+    pub(super) const fn is_trained(&self) -> bool {
+        self.trained
+    }
+
     /// Whether that is so.
     pub(super) const fn is_counted(&self) -> bool {
         self.counted

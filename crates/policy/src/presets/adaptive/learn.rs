@@ -21,16 +21,7 @@ impl Adaptive {
             return PageBits::NONE;
         };
         process.transitions.reads(reading.parts);
-        let seconds = |(since, until): (Nanos, Nanos)| (since.as_secs_f64(), until.as_secs_f64());
-        let ours = seconds((reading.since.min(reading.until), reading.until));
-        let ran = reading.ran.filter(|_| self.params.own_time).map(seconds);
-        let (since, until) = process.clock.own(ours, ran);
-        if reading.last {
-            process.pass_s = ours.1.max(1e-3);
-            process.clock.last(ours.1, ran.map(|ran| ran.1));
-        } else if until > process.rung.1 {
-            process.rung = (since, until);
-        }
+        let [ours, (since, until)] = times(process, reading, self.params.own_time);
         let [seen, unseen] = Seen::both(since, until);
         let present = reading.present.and(&whole(reading.huge));
         let spread = self.places.told(reading.nodes, &present);
@@ -90,6 +81,21 @@ impl Adaptive {
         let fastest = (0..places).filter(|place| process.is_fastest(*place));
         fastest.fold(fresh, |pages, place| pages.without(&at[place]))
     }
+}
+
+/// Since and until of a reading, s: ours, and the process's own.
+fn times(process: &mut Process, reading: &ChunkReading<'_>, own_time: bool) -> [(f64, f64); 2] {
+    let seconds = |(since, until): (Nanos, Nanos)| (since.as_secs_f64(), until.as_secs_f64());
+    let ours = seconds((reading.since.min(reading.until), reading.until));
+    let ran = reading.ran.filter(|_| own_time).map(seconds);
+    let own = process.clock.own(ours, ran);
+    if reading.last {
+        process.pass_s = ours.1.max(1e-3);
+        process.clock.last(ours.1, ran.map(|ran| ran.1));
+    } else if own.1 > process.rung.1 {
+        process.rung = own;
+    }
+    [ours, own]
 }
 
 const fn whole(huge: bool) -> PageBits {

@@ -14,8 +14,8 @@
 
 use super::classes::Level;
 use super::estimate::Seen;
-use super::first::Parts;
 use super::first::Waits;
+use super::mixture::Parts;
 
 /// Pages that have come or gone up to which a pass is one of the same pages.
 const OTHERS: f64 = 0.1;

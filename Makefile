@@ -74,7 +74,8 @@ fuzz: setup
 figures: setup
 	TERRACE_WRITE_DOCS=1 $(CARGO) test --release -p terrace-api -p terrace-cli --test schema --test figures
 
-# The tables of docs/ that are simulated (docs/tables), written anew from their runs, which docs/results keeps.
+# The tables of docs/ that are simulated (docs/tables), written anew from their runs, which docs/results keeps. Those of the emulated
+# machine take half an hour each: scripts/doc-tables --lab --only TABLE.
 tables: build
 	scripts/doc-tables
 

@@ -69,7 +69,7 @@ pub(super) struct Then {
 }
 
 /// Whether a chunk is counted where there are so many: about one in as many as there are times more than [`CHUNKS`].
-fn sampled(number: u64, chunks: usize) -> bool {
+pub(super) fn sampled(number: u64, chunks: usize) -> bool {
     let parts = u32::try_from(chunks / CHUNKS).unwrap_or(1 << 24);
     is_sampled(Addr(number * CHUNK_BYTES), parts.max(1))
 }

@@ -7,6 +7,7 @@ use terrace_core::PageBits;
 
 use super::Adaptive;
 use super::estimate::Seen;
+use super::lag;
 use super::places::PLACES;
 use super::process::Process;
 use super::steps::Step;
@@ -17,6 +18,7 @@ impl Adaptive {
     /// Takes the pages' new levels in; gives those that were seen now and could be faster.
     pub(super) fn learn(&mut self, key: Key, reading: &ChunkReading<'_>) -> PageBits {
         self.meet(key.0);
+        let is_counted = reading.parts == 1 && lag::sampled(key.1, self.chunks.len());
         let Some(process) = self.processes.get_mut(&key.0) else {
             return PageBits::NONE;
         };
@@ -34,7 +36,7 @@ impl Adaptive {
         }
         let age = process.pass.wrapping_sub(chunk.since);
         let known = Known::after(age);
-        let settles = !process.transitions.is_trained() && reading.parts == 1;
+        let settles = is_counted && !process.transitions.is_trained();
         let fresh = reading.fresh.and(&present);
         let base_pages = chunk.size().base_pages();
         let missed = if reading.last {

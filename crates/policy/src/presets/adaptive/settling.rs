@@ -10,7 +10,8 @@
 //! ([`super::transitions`]), and a program does most that is new just then: it starts, reads its data and goes to work. What it did first
 //! would stay in all that is counted: a class that many pages leave keeps their long waits, each of which outweighs a hundred short ones.
 //! So until M knows, a pass is held against the one before, as far as the shorter one goes: of the pages that came in one pass, the one
-//! in which most did, as estimates are the sharper the older they are, and not where more than a tenth of them are others.
+//! in which most did, as estimates are the sharper the older they are, and not where more than a tenth of them are others. Where there are many
+//! chunks it is of a sample of them ([`super::lag`]).
 
 use super::classes::Level;
 use super::estimate::Seen;

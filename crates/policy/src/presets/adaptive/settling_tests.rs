@@ -5,18 +5,18 @@ use super::*;
 const HOT: Level = 133;
 const COLD: Level = 85;
 
-/// Pages of a rate, read after 1/64, 1/32 .. s until the end of a pass.
+/// Pages of a rate, read after a first time, twice that .. until the end of a pass.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "a number of pages"
 )]
-fn pass(settling: &mut Settling, groups: &[(f64, Level, f64)], end: f64) -> f64 {
+fn read(settling: &mut Settling, groups: &[(f64, Level, f64)], (first, end): (f64, f64)) {
     let age = settling.age;
     for &(pages, level, rate) in groups {
         let still = |t: f64| pages * (-rate * t).exp();
         let count = |pages: f64| pages.round() as u32;
-        let (mut since, mut until) = (0.0, 1.0 / 64.0);
+        let (mut since, mut until) = (0.0, first);
         while until <= end {
             let [one, _] = Seen::both(since, until);
             settling.count(count(still(since) - still(until)), (level, age), one);
@@ -25,6 +25,10 @@ fn pass(settling: &mut Settling, groups: &[(f64, Level, f64)], end: f64) -> f64 
         let [_, one] = Seen::both(0.0, end);
         settling.count(count(still(end)), (level, age), one);
     }
+}
+
+fn pass(settling: &mut Settling, groups: &[(f64, Level, f64)], end: f64) -> f64 {
+    read(settling, groups, (1.0 / 64.0, end));
     settling.end_pass()
 }
 
@@ -46,6 +50,35 @@ fn passes_alike_are_not_otherwise_whatever_their_length() {
         let bits = pass(&mut settling, &SAME, end);
         assert!(bits.abs() < 0.06, "{end} s: {bits}");
     }
+}
+
+/// Chunks are cleared one after the other, so that each has readings of its own times; all that was expected of each would be too much.
+#[test]
+fn what_is_read_at_other_times_is_not_otherwise() {
+    let half = |groups: [(f64, Level, f64); 2]| {
+        groups.map(|(pages, level, rate)| (pages / 2.0, level, rate))
+    };
+    let mut settling = Settling::default();
+    for level in [[0; 2], [HOT, COLD], [HOT, COLD]] {
+        let groups = half([(1_000.0, level[0], 20.0), (7_000.0, level[1], 0.3)]);
+        for late in [1.0, 1.2] {
+            read(&mut settling, &groups, (late / 64.0, late));
+        }
+        let bits = settling.end_pass();
+        assert!(bits.abs() < 0.1, "{bits}");
+    }
+}
+
+/// A program's memory comes after what its start needs.
+#[test]
+fn pages_that_most_came_with_are_the_ones() {
+    let mut settling = Settling::default();
+    pass(&mut settling, &[(100.0, 0, 20.0)], 1.0);
+    let [seen, _] = Seen::both(0.25, 0.5);
+    settling.count(8_000, (0, 0), seen);
+    pass(&mut settling, &[(100.0, HOT, 20.0)], 1.0);
+    let bits = pass(&mut settling, &[(7_500.0, HOT, 0.0)], 1.0);
+    assert!(bits > 1.0, "{bits}: they are not visited any more");
 }
 
 #[test]

@@ -125,7 +125,8 @@ impl Waits {
 /// What the waits are of.
 #[derive(Debug)]
 pub(super) struct Fit {
-    parts: Parts,
+    /// Rates and their shares of all pages.
+    pub(super) parts: Parts,
     /// By class, how likely a page has each of the rates; empty where there is no page.
     shares: Vec<Vec<f64>>,
 }
@@ -153,11 +154,6 @@ impl Fit {
             let of_each = self.shares[class].iter().zip(&later);
             terms.now(rate) + gamma * of_each.map(|(share, later)| share * later).sum::<f64>()
         })
-    }
-
-    /// Rates and their shares of all pages.
-    pub(super) fn parts(&self) -> Parts {
-        self.parts.clone()
     }
 
     /// The mean of all pages, visits a second.

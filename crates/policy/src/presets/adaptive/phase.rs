@@ -100,13 +100,15 @@ impl Process {
         if self.transitions.end_pass(&self.m, weights, alarm, unseen) || alarmed {
             return Some(Forget::All);
         }
-        let bits = match (settles, self.parts) {
-            (true, 1) => self.settling.end_pass(),
-            (true, _) => 0.0,
-            (false, _) => {
-                self.settling = Settling::default();
-                0.0
-            }
+        if !settles {
+            self.settling = Settling::default();
+            return None;
+        }
+        // A sample is not held against the pass before.
+        let bits = if self.parts == 1 {
+            self.settling.end_pass()
+        } else {
+            0.0
         };
         (bits > ALARM_BITS && !self.did_surprise(now)).then_some(Forget::Counts)
     }

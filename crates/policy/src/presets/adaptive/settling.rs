@@ -13,8 +13,10 @@
 //! in which most did, as estimates are the sharper the older they are, and not where more than a tenth of them are others. Where there are many
 //! chunks it is of a sample of them ([`super::lag`]).
 
+use super::classes::LEVELS;
 use super::classes::Level;
 use super::estimate::Seen;
+use super::first::Fit;
 use super::first::Waits;
 use super::mixture::Parts;
 
@@ -23,7 +25,7 @@ const OTHERS: f64 = 0.1;
 /// Levels that are much the same: an octave.
 const ALIKE: usize = 8;
 /// Groups of pages: of those that nothing is known of, and by octave.
-const GROUPS: usize = 1 + 256 / ALIKE;
+const GROUPS: usize = 1 + LEVELS / ALIKE;
 
 /// First waits of the pages of one process that came in one pass.
 #[derive(Debug, Default)]
@@ -41,7 +43,7 @@ pub(super) struct Settling {
 #[derive(Debug)]
 struct Before {
     /// What all pages were of, and those of each group that there was.
-    all: Parts,
+    all: Fit,
     groups: Vec<Option<Parts>>,
     pages: f64,
     until: f64,
@@ -96,7 +98,7 @@ impl Before {
         let of = |waits: &Waits| (waits.pages() > 0.0).then(|| waits.fit_to(&fit));
         Some(Self {
             groups: groups.iter().map(of).collect(),
-            all: fit.parts(),
+            all: fit,
             pages: all.pages(),
             until: all.end(),
         })
@@ -112,7 +114,7 @@ impl Before {
             }
             pages += waits.pages();
         }
-        (bits + others.bits_against(&self.all, until)) / pages.max(1.0)
+        (bits + others.bits_against(&self.all.parts, until)) / pages.max(1.0)
     }
 }
 

@@ -27,6 +27,7 @@ use super::classes::class_rate;
 use super::estimate::SETTLING;
 use super::estimate::Seen;
 use super::first::Waits;
+use super::mixture::LEAST_SHARE;
 use super::rising::rising;
 
 const ROW_PRIOR: f64 = 4.0;
@@ -283,8 +284,8 @@ impl Transitions {
         unseen: impl Fn(usize) -> usize,
     ) -> Option<f64> {
         let (mut cross, mut own, mut all) = (0.0, 0.0, unknown);
-        // A class that nobody was in before costs what a page in so many would.
-        let bits = |share: f64| -share.max(1e-6).log2();
+        // A class that nobody was in before.
+        let bits = |share: f64| -share.max(LEAST_SHARE).log2();
         let rows = m.iter().zip(&self.now).zip(pages);
         for (class, ((row, now), pages)) in rows.enumerate() {
             all += pages;

@@ -34,6 +34,30 @@ fn accessed_bits_are_right_of_pages_that_the_scanner_arms() {
     }
 }
 
+/// What the program does itself for a scan, emulated: mark its pages, and take the faults of others before one.
+const SCANNED_US: u64 = 800;
+
+/// Pages that are used once a period, evenly, have half of it in the median, from 2 ms to 10 s: a hint fault says it to a fifth, readings by
+/// the two that it is between. Longer periods have longer idle times by both.
+#[test]
+#[ignore = "boots the emulated machine"]
+fn idle_times_are_those_of_known_pages() {
+    let out = guest("\"$(dirname $(command -v terrace))/examples/idle_times\" || exit 1").good();
+    println!("{out}");
+    let groups: Vec<&str> = out.lines().filter(|line| line.starts_with('{')).collect();
+    assert_eq!(groups.len(), 7, "{out}");
+    let (mut idle, mut until) = (0, 0);
+    for group in groups {
+        let of = |name| number(group, name);
+        let half = of("period_us") / 2;
+        let before = (idle, until);
+        (idle, until) = (of("idle_us"), of("until_us"));
+        assert!(idle.abs_diff(half) <= half / 5 + SCANNED_US, "{out}");
+        assert!(of("since_us") <= half && half <= until, "{out}");
+        assert!(idle > before.0 && until > before.1, "{out}");
+    }
+}
+
 /// Ours finds of each page whether it was used; DAMON of each region in how many of its samples, which is the share of the pages that are
 /// used: within a tenth, of some 400 samples in four regions four times their standard deviation.
 #[test]

@@ -68,13 +68,18 @@ impl Cell {
         ((-rate * since).exp() * seen, exposure)
     }
 
-    /// The likelihood with each of the rates.
-    fn of_each(&self, parts: &Parts) -> OfEach {
-        let mut of_each = [0.0; RATES];
-        for (own, part) in of_each.iter_mut().zip(&parts.0) {
-            *own = part.weight * self.of(part.rate).0;
+    /// The likelihood with each of the rates, whatever their shares.
+    fn by_rate(&self, parts: &Parts) -> OfEach {
+        let mut by_rate = [0.0; RATES];
+        for (own, part) in by_rate.iter_mut().zip(&parts.0) {
+            *own = self.of(part.rate).0;
         }
-        of_each
+        by_rate
+    }
+
+    /// And with their shares.
+    fn of_each(&self, parts: &Parts) -> OfEach {
+        weighted(self.by_rate(parts), parts)
     }
 
     /// How likely one of them has each of the rates.
@@ -89,6 +94,13 @@ impl Cell {
 
 /// By rate, 0 where there are fewer.
 type OfEach = [f64; RATES];
+
+fn weighted(mut by_rate: OfEach, parts: &Parts) -> OfEach {
+    for (own, part) in by_rate.iter_mut().zip(&parts.0) {
+        *own *= part.weight;
+    }
+    by_rate
+}
 
 fn likely_of(of_each: &OfEach) -> f64 {
     of_each.iter().sum::<f64>().max(f64::MIN_POSITIVE)
@@ -201,13 +213,7 @@ fn drawn_out(rounds: [&Parts; 3]) -> Option<Parts> {
 /// The shares that waits have of rates that are known.
 pub(super) fn fit_to(cells: &[&Cell], known: &Parts) -> Parts {
     let mut parts = known.clone();
-    let of = |cell: &&Cell| {
-        let mut likely = [0.0; RATES];
-        for (own, part) in likely.iter_mut().zip(&known.0) {
-            *own = cell.of(part.rate).0;
-        }
-        (cell.pages, likely)
-    };
+    let of = |cell: &&Cell| (cell.pages, cell.by_rate(known));
     let cells: Vec<(f64, OfEach)> = cells.iter().map(of).collect();
     for _ in 0..ROUNDS {
         if share_anew(&cells, &mut parts) < SETTLED {
@@ -249,11 +255,8 @@ fn improve(cells: &[&Cell], parts: &mut Parts) -> f64 {
 fn share_anew(cells: &[(f64, OfEach)], parts: &mut Parts) -> f64 {
     let mut sums = [0.0; RATES];
     for (pages, likely) in cells {
-        let mut own = *likely;
-        for (own, part) in own.iter_mut().zip(&parts.0) {
-            *own *= part.weight;
-        }
-        for (sum, share) in sums.iter_mut().zip(shares(own)) {
+        let own = shares(weighted(*likely, parts));
+        for (sum, share) in sums.iter_mut().zip(own) {
             *sum += pages * share;
         }
     }
@@ -300,76 +303,5 @@ pub(super) fn bits_against(cells: &[&Cell], parts: &Parts, until: f64) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Pages of those rates as readings show them.
-    fn seen(parts: &[Part]) -> Vec<Cell> {
-        let still = |t: f64| {
-            parts
-                .iter()
-                .map(|part| part.weight * (-part.rate * t).exp())
-                .sum::<f64>()
-        };
-        let mut since = 0.0;
-        let mut cells = Vec::new();
-        let mut cell = |share: f64, seen: bool, since: f64, until: f64| {
-            let pages = 1e5 * share;
-            if pages >= 1.0 {
-                cells.push(Cell {
-                    pages,
-                    seen,
-                    since: pages * since,
-                    until: pages * until,
-                });
-            }
-        };
-        for rung in 0..12 {
-            let until = 0.001 * f64::from(1 << rung);
-            cell(still(since) - still(until), true, since, until);
-            since = until;
-        }
-        cell(still(since), false, 0.0, since);
-        cells
-    }
-
-    /// Against [`ROUNDS`] one after the other.
-    #[test]
-    fn it_is_as_likely_as_by_one_round_after_the_other() {
-        let (mut worst, mut sum): (f64, f64) = (0.0, 0.0);
-        for weight in [0.02, 0.2, 0.5, 0.8, 0.98] {
-            for (rate, other) in [
-                (0.1, 0.2),
-                (0.1, 20.0),
-                (1.0, 2.0),
-                (1.0, 300.0),
-                (60.0, 180.0),
-            ] {
-                let cells = seen(&[
-                    Part { weight, rate },
-                    Part {
-                        weight: 1.0 - weight,
-                        rate: other,
-                    },
-                ]);
-                let cells: Vec<&Cell> = cells.iter().collect();
-                for rates in 1..=3 {
-                    let parts = fit(&cells, rates);
-                    let shares: f64 = parts.0.iter().map(|part| part.weight).sum();
-                    assert!((shares - 1.0).abs() < 1e-9, "{parts:?}");
-                    let mut slow = start(&cells, rates);
-                    for _ in 0..ROUNDS {
-                        improve(&cells, &mut slow);
-                    }
-                    let all = pages_of(&cells);
-                    let worse = length(&cells, &parts, all) - length(&cells, &slow, all);
-                    worst = worst.max(worse);
-                    sum += worse;
-                }
-            }
-        }
-        println!("at worst {worst:.2} nats, {sum:.0} in all");
-        // A rate more has to be worth 11.5.
-        assert!(worst < 5.0 && sum < -100.0, "{worst} {sum}");
-    }
-}
+#[path = "mixture_tests.rs"]
+mod tests;

@@ -59,7 +59,7 @@ const SCAN: Nanos = Nanos::from_secs(5);
 const PASS: Nanos = Nanos::from_millis(16_384);
 /// Readings of each page, and hint faults in the mean.
 const READINGS: usize = 3;
-const FAULTS: usize = 3;
+const FAULTS: usize = 6;
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// What was told of a group.

@@ -3,34 +3,24 @@
 //! what each tracker told of each group of pages, as JSON; `eval/lab/tests/guest/both.rs` judges it. The kernel's
 //! scanner is switched on meanwhile, and put back.
 
+mod both;
+
 use std::collections::BTreeSet;
 use std::error::Error;
-use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use std::time::Instant;
 
-use rustix::mm::Advice;
-use rustix::mm::MapFlags;
-use rustix::mm::ProtFlags;
 use terrace_core::Nanos;
 use terrace_core::Pid;
-use terrace_sys::settings::KernelSettings;
-use terrace_sys::settings::ScanMode;
-use terrace_sys::settings::ScanRate;
-use terrace_sys::settings::Setting;
-use terrace_sys::zones;
-use terrace_track::AccessedBits;
-use terrace_track::AccessedBitsConfig;
-use terrace_track::HintFaultTracker;
-use terrace_track::HintFaultTrackerConfig;
 use terrace_track::TrackEvent;
 use terrace_track::Tracker;
 use terrace_track::accessed_bits::Told;
 
-const CHUNK: usize = 2 << 20;
+use both::CHUNK;
+
 const PAGES: usize = 512;
 /// How often the pages of each group are used, ms; the last group's never.
 const PERIODS: [Option<u64>; 3] = [Some(4), Some(128), None];
@@ -52,14 +42,7 @@ struct Group {
 
 /// One mapping for all groups, touched and never given back.
 fn memory() -> Result<&'static [AtomicU64], Box<dyn Error>> {
-    let len = (PERIODS.len() + 1) * CHUNK;
-    let flags = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at an address of the kernel's choice, and advice on it.
-    let at = unsafe {
-        let at = rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, flags, MapFlags::PRIVATE)?;
-        rustix::mm::madvise(at, len, Advice::LinuxNoHugepage)?;
-        at.byte_add(at.addr().next_multiple_of(CHUNK) - at.addr())
-    };
+    let at = both::chunks(PERIODS.len())?;
     // SAFETY: the mapping is aligned, has these bytes, is zeroed, and lives for ever.
     let words =
         unsafe { std::slice::from_raw_parts(at.cast::<AtomicU64>(), PERIODS.len() * CHUNK / 8) };
@@ -91,14 +74,7 @@ fn touch(words: &[AtomicU64], stop: &AtomicBool) {
 
 fn watch(start: u64) -> Result<Vec<Group>, Box<dyn Error>> {
     let own = Pid(std::process::id());
-    let mut bits = AccessedBits::open(AccessedBitsConfig {
-        zones: zones::read(Path::new("/")),
-        ..AccessedBitsConfig::default()
-    })?;
-    let mut faults = HintFaultTracker::open(HintFaultTrackerConfig::default())?;
-    bits.add(own, false)?;
-    faults.add(own, false)?;
-    bits.ask(Nanos::from_millis(1), PASS, 1);
+    let (mut bits, mut faults) = both::track(own, PASS)?;
     let mut groups = vec![Group::default(); PERIODS.len()];
     let group_of = |addr: u64| Some(usize::try_from(addr.checked_sub(start)?).ok()? / CHUNK);
     let (mut passes, begin) = (0, Instant::now());
@@ -144,14 +120,7 @@ fn watch(start: u64) -> Result<Vec<Group>, Box<dyn Error>> {
 fn main() -> Result<(), Box<dyn Error>> {
     let words = memory()?;
     let start = words.as_ptr().addr() as u64;
-    let mut settings = KernelSettings::acquire(Path::new("/"))?;
-    let _ = settings.set(Setting::PromoteRateLimitMbps, 0)?;
-    settings.set_scan_rate(&ScanRate {
-        mode: ScanMode::Both,
-        period_min: Nanos::from_millis(200),
-        period_max: Nanos::from_millis(200),
-        size_mb: 256,
-    })?;
+    let settings = both::scan(Nanos::from_millis(200))?;
     let stop = AtomicBool::new(false);
     let groups = std::thread::scope(|scope| {
         scope.spawn(|| touch(words, &stop));

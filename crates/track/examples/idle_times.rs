@@ -8,10 +8,11 @@
 //! A clock that is looked at by chance shows of a page that is used once a period an idle time that is as likely
 //! to be any up to that: the pages of a group are used one after the other, evenly over the period, so that one look has all of them.
 
+mod both;
+
 use std::error::Error;
 use std::io::BufRead;
 use std::io::BufReader;
-use std::path::Path;
 use std::process::Child;
 use std::process::Command;
 use std::process::Stdio;
@@ -20,25 +21,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use std::time::Instant;
 
-use rustix::mm::Advice;
-use rustix::mm::MapFlags;
-use rustix::mm::ProtFlags;
 use terrace_core::Nanos;
 use terrace_core::Pid;
-use terrace_sys::settings::KernelSettings;
-use terrace_sys::settings::ScanMode;
-use terrace_sys::settings::ScanRate;
-use terrace_sys::settings::Setting;
-use terrace_sys::zones;
-use terrace_track::AccessedBits;
-use terrace_track::AccessedBitsConfig;
-use terrace_track::HintFaultTracker;
-use terrace_track::HintFaultTrackerConfig;
 use terrace_track::TrackEvent;
 use terrace_track::Tracker;
 use terrace_track::accessed_bits::Told;
 
-const CHUNK: usize = 2 << 20;
+use both::CHUNK;
+
 const PAGE: usize = 4096;
 /// How often the pages of each group are used. Half of it is between two readings, which come after powers of two of a millisecond.
 const PERIODS: [Duration; 7] = [
@@ -73,15 +63,7 @@ struct Group {
 
 /// Chunks of which the first pages are there, never given back.
 fn memory() -> Result<usize, Box<dyn Error>> {
-    let len = (PERIODS.len() + 1) * CHUNK;
-    let flags = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at an address of the kernel's choice, and advice on it.
-    let at = unsafe {
-        let at = rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, flags, MapFlags::PRIVATE)?;
-        rustix::mm::madvise(at, len, Advice::LinuxNoHugepage)?;
-        at
-    };
-    let start = at.expose_provenance().next_multiple_of(CHUNK);
+    let start = both::chunks(PERIODS.len())?.expose_provenance();
     for group in 0..PERIODS.len() {
         (0..PAGES).for_each(|page| word(start, group, page).store(1, Relaxed));
     }
@@ -128,14 +110,7 @@ fn toucher() -> Result<(Child, usize), Box<dyn Error>> {
 }
 
 fn watch(child: Pid, start: usize) -> Result<Vec<Group>, Box<dyn Error>> {
-    let mut bits = AccessedBits::open(AccessedBitsConfig {
-        zones: zones::read(Path::new("/")),
-        ..AccessedBitsConfig::default()
-    })?;
-    let mut faults = HintFaultTracker::open(HintFaultTrackerConfig::default())?;
-    bits.add(child, false)?;
-    faults.add(child, false)?;
-    bits.ask(Nanos::from_millis(1), PASS, 1);
+    let (mut bits, mut faults) = both::track(child, PASS)?;
     let mut groups = vec![Group::default(); PERIODS.len()];
     let group_of = |addr: u64| Some(usize::try_from(addr).ok()?.checked_sub(start)? / CHUNK);
     let (mut passes, begin) = (0, Instant::now());
@@ -187,14 +162,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if std::env::args().nth(1).as_deref() == Some("touch") {
         return touch();
     }
-    let mut settings = KernelSettings::acquire(Path::new("/"))?;
-    let _ = settings.set(Setting::PromoteRateLimitMbps, 0)?;
-    settings.set_scan_rate(&ScanRate {
-        mode: ScanMode::Both,
-        period_min: SCAN,
-        period_max: SCAN,
-        size_mb: 256,
-    })?;
+    let settings = both::scan(SCAN)?;
     let (mut child, start) = toucher()?;
     let groups = watch(Pid(child.id()), start);
     child.kill()?;

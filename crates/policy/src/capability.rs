@@ -37,11 +37,13 @@ bitflags! {
         const EXCHANGE = 1 << 9;
         /// Pages stay accessible while they are copied; from the first write on who touches them waits (MTM 7.2).
         const ADAPTIVE_COPY = 1 << 10;
+        /// Hint faults of pages that the policy chose ([`crate::Action::Arm`]).
+        const CHOSEN_FAULTS = 1 << 11;
     }
 }
 
 /// The words for people, in the order of the bits.
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "hint faults",
     "samples",
     "accessed bits",
@@ -53,6 +55,7 @@ const NAMES: [&str; 11] = [
     "promotion in the fault",
     "exchange of pages",
     "copies that turn synchronous",
+    "hint faults of chosen pages",
 ];
 
 impl Capabilities {

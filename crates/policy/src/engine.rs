@@ -47,6 +47,10 @@ pub trait Machine {
     fn scan(&mut self, _now: Nanos, _scope: ScanScope, _period: Nanos) -> Served {
         Err(Refusal::Unserved)
     }
+    /// Arms one page.
+    fn arm(&mut self, _now: Nanos, _page: PageRef) -> Served {
+        Err(Refusal::Unserved)
+    }
     /// Reads accessed bits in passes, told by [`Engine::accessed`].
     fn read_accessed(
         &mut self,
@@ -243,6 +247,7 @@ impl Engine {
                 machine.reclaim_shadows(now, bytes, reason)
             }
             Action::Scan { scope, period } => machine.scan(now, scope, period),
+            Action::Arm { page } => machine.arm(now, page),
             Action::ReadAccessed {
                 shortest,
                 pass,

@@ -369,13 +369,18 @@ pub enum Action {
         /// Why.
         reason: Reason,
     },
-    /// Arm these pages at that pace. Not ranges of the policy's choice: the kernel's scanner goes round whole processes,
-    /// and nothing else can arm a page from outside.
+    /// Arm these pages at that pace. Not ranges of the policy's choice: the kernel's scanner goes round whole processes.
     Scan {
         /// Which.
         scope: ScanScope,
         /// How long one pass over a process shall take.
         period: Nanos,
+    },
+    /// Arm this page once ([`crate::Capabilities::CHOSEN_FAULTS`]): its next access is told as [`Event::HintFault`]. One that
+    /// is armed stays as it is.
+    Arm {
+        /// The page.
+        page: PageRef,
     },
     /// Read the accessed bits of every page of both tiers in passes, one after the other, until told
     /// otherwise. Whoever reads may make passes longer to stay within its budget.

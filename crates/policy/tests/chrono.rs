@@ -41,6 +41,7 @@ use terrace_policy::ScanScope;
 use terrace_policy::Verdict;
 use terrace_policy::presets::chrono::Chrono;
 use terrace_policy::presets::chrono::Params;
+use terrace_policy::presets::chrono::params::Probe;
 use terrace_policy::presets::chrono::params::Source;
 use terrace_policy::presets::chrono::params::TuningKind;
 use terrace_policy::presets::chrono::queue::ENTRY_BYTES;
@@ -158,11 +159,12 @@ proptest! {
         steps in prop::collection::vec((0_u8..13, any::<u8>(), any::<u8>()), 1..400),
         bits: bool,
         dcsc: bool,
+        probe in prop::sample::select(vec![Probe::AccessedBits, Probe::Faults, Probe::ChosenFaults]),
         each in 1_u64..60,
     ) {
         let each = Nanos::from_millis(each);
-        let orders = whatever(&steps, (bits, dcsc), each);
-        prop_assert_eq!(orders, whatever(&steps, (bits, dcsc), each));
+        let orders = whatever(&steps, (bits, dcsc, probe), each);
+        prop_assert_eq!(orders, whatever(&steps, (bits, dcsc, probe), each));
     }
 }
 
@@ -276,7 +278,11 @@ fn in_range(policy: &Chrono, params: &Params, periods: u64) {
     );
 }
 
-fn whatever(steps: &[(u8, u8, u8)], (bits, dcsc): (bool, bool), each: Nanos) -> Vec<Action> {
+fn whatever(
+    steps: &[(u8, u8, u8)],
+    (bits, dcsc, probe): (bool, bool, Probe),
+    each: Nanos,
+) -> Vec<Action> {
     let params = Params {
         inflight_pages: 16,
         queue_bytes: 9 * ENTRY_BYTES,
@@ -286,11 +292,7 @@ fn whatever(steps: &[(u8, u8, u8)], (bits, dcsc): (bool, bool), each: Nanos) -> 
         } else {
             Source::Faults
         },
-        probe: if bits {
-            Source::Faults
-        } else {
-            Source::AccessedBits
-        },
+        probe,
         tuning: if dcsc {
             TuningKind::Dcsc
         } else {
@@ -521,7 +523,11 @@ fn it_scans_what_its_options_need() {
     };
     let minute = Nanos::from_secs(60);
     let (faults, bits) = (Source::Faults, Source::AccessedBits);
-    assert_eq!(scans(faults, bits), Some((ScanScope::Slow, minute)));
-    assert_eq!(scans(faults, faults), Some((ScanScope::All, minute)));
-    assert_eq!(scans(bits, bits), None);
+    for probe in [Probe::AccessedBits, Probe::ChosenFaults] {
+        assert_eq!(scans(faults, probe), Some((ScanScope::Slow, minute)));
+        assert_eq!(scans(bits, probe), None);
+    }
+    for cit in [faults, bits] {
+        assert_eq!(scans(cit, Probe::Faults), Some((ScanScope::All, minute)));
+    }
 }

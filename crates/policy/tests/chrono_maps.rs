@@ -20,7 +20,7 @@ use machine::SLOW;
 use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_policy::presets::chrono::Params;
-use terrace_policy::presets::chrono::params::Source;
+use terrace_policy::presets::chrono::params::Probe;
 use world::FAST_SIZE;
 use world::World;
 use world::heats;
@@ -162,8 +162,14 @@ fn measured(world: &mut World, params: &Params, seconds: u64) -> [Mean; 2] {
 
 #[test]
 fn heat_maps_are_as_near_to_the_truth_as_their_way_allows() {
-    let ways = [(Source::AccessedBits, 300), (Source::Faults, 1_800)];
-    println!("| heat | node | accessed bits | hint faults | a draw of as many |");
+    let ways = [
+        (Probe::AccessedBits, 300),
+        (Probe::Faults, 1_800),
+        (Probe::ChosenFaults, 300),
+    ];
+    println!(
+        "| heat | node | accessed bits | hint faults | those of chosen pages | a draw of as many |"
+    );
     for (name, heat) in heats(0, 1.0) {
         let mut by_way = ways.map(|(probe, seconds)| {
             let params = Params {
@@ -179,20 +185,18 @@ fn heat_maps_are_as_near_to_the_truth_as_their_way_allows() {
             let (truth, cut) = (truth(world, node), cut(world));
             let mut draw = Mean::default();
             (0..50).for_each(|_| draw.add(&perfect(world, node), (&truth, cut)));
-            let [bits, faults] = [0, 1].map(|way| &by_way[way].1[at]);
-            assert!(
-                bits.maps >= 10 && faults.maps >= 10,
-                "{} {}",
-                bits.maps,
-                faults.maps
-            );
-            let [bits, faults, draw] = [bits, faults, &draw].map(Mean::of);
+            let found = [0, 1, 2].map(|way| &by_way[way].1[at]);
+            let maps = found.map(|of| of.maps);
+            assert!(maps.iter().all(|maps| *maps >= 10), "{maps:?}");
+            let [bits, faults, chosen] = found.map(Mean::of);
+            let draw = draw.of();
             let show = |[all, around]: [f64; 2]| format!("{all:.3} ({around:.3})");
             let tier = ["fast", "slow"][at];
             let row = format!(
-                "| {name} | {tier} | {} | {} | {} |",
+                "| {name} | {tier} | {} | {} | {} | {} |",
                 show(bits),
                 show(faults),
+                show(chosen),
                 show(draw)
             );
             println!("{row}");

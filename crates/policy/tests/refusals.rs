@@ -29,7 +29,7 @@ const PAGE: PageRef = PageRef {
     addr: Addr(4096),
     size: PageSize::Base4K,
 };
-const ACTIONS: [Action; 11] = [
+const ACTIONS: [Action; 12] = [
     Action::Migrate {
         page: PAGE,
         migration: Migration::Demote { to: NODE },
@@ -49,6 +49,7 @@ const ACTIONS: [Action; 11] = [
         pass: Nanos::from_secs(4),
         parts: 1,
     },
+    Action::Arm { page: PAGE },
     Action::FaultAgain { page: PAGE },
     Action::Inventory,
     Action::FindSlow { pid: Pid(1) },
@@ -130,6 +131,9 @@ impl Machine for Strict {
     fn read_accessed(&mut self, _: Nanos, _: Nanos, _: Nanos, _: u32) -> Served {
         self.answer(Refusal::Denied)
     }
+    fn arm(&mut self, _: Nanos, _: PageRef) -> Served {
+        self.answer(Refusal::Busy)
+    }
     fn fault_again(&mut self, _: Nanos, _: PageRef) -> Served {
         self.answer(Refusal::Unserved)
     }
@@ -203,6 +207,7 @@ fn each_refusal_reaches_the_policy_and_is_counted() {
         Refusal::Busy,
         Refusal::Denied,
         Refusal::Denied,
+        Refusal::Busy,
         Refusal::Unserved,
         Refusal::Busy,
         Refusal::Unserved,
@@ -213,16 +218,16 @@ fn each_refusal_reaches_the_policy_and_is_counted() {
     ];
     let expected: Vec<_> = ACTIONS.into_iter().zip(why).collect();
     assert_eq!(take(&log), expected);
-    assert_eq!(engine.stats().actions_refused, 11);
+    assert_eq!(engine.stats().actions_refused, 12);
     assert_eq!((engine.stats().ordered, machine.migrations), (1, 1));
     // It has asked again since: once for each round, however often it is refused.
     engine.pump(Nanos(1), &mut machine);
-    assert_eq!(take(&log).len(), 11);
+    assert_eq!(take(&log).len(), 12);
     machine.serves = true;
     engine.pump(Nanos(2), &mut machine);
     assert_eq!(take(&log), []);
     assert_eq!((engine.stats().ordered, machine.migrations), (2, 2));
-    assert_eq!(engine.stats().actions_refused, 22);
+    assert_eq!(engine.stats().actions_refused, 24);
 }
 
 #[test]

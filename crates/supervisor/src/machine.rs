@@ -327,6 +327,7 @@ mod tests {
                 pass: period,
                 parts: 1,
             },
+            Action::Arm { page },
             Action::ProbeNext { node: NODE, pages },
             Action::ProbeRange {
                 node: Some(NODE),
@@ -345,7 +346,7 @@ mod tests {
         };
         let mut engine = Engine::new(Box::new(policy));
         engine.pump(Nanos::ZERO, &mut machine);
-        assert_eq!(engine.stats().actions_refused, 8);
-        assert_eq!(refused.load(Ordering::Relaxed), 8);
+        assert_eq!(engine.stats().actions_refused, 9);
+        assert_eq!(refused.load(Ordering::Relaxed), 9);
     }
 }

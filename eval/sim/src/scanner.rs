@@ -157,6 +157,18 @@ impl World {
         }
     }
 
+    /// Arms a page that was chosen, beside the program; one that is armed stays so. Who does it looks for the page's entry, and others'
+    /// translations of it are flushed.
+    pub(crate) fn arm_chosen(&mut self, unit: u32) {
+        if self.has(unit, bits::ARMED) || self.node(unit) >= self.hardware.nodes {
+            return;
+        }
+        let program = self.program(unit);
+        self.arm(unit);
+        self.supervise(self.costs.pte_scan_ns + self.shootdown_ns(program, By::Worker));
+        self.charge_shootdowns(program, By::Worker, Charge::Profiling, 1.0);
+    }
+
     /// Gives the units it has looked at.
     fn scan_chunk(&mut self, program: usize) -> Range<u32> {
         let units = self.space.program_units(program);

@@ -36,7 +36,7 @@ use crate::world::Tracked;
 
 /// What is simulated for presets. The lab's emulated PMU is the lab's; a PMU is a PMU here.
 const OFFER: Offer = Offer {
-    always: Capabilities::MAPPINGS,
+    always: Capabilities::MAPPINGS.union(Capabilities::CHOSEN_FAULTS),
     trackers: &[
         TrackerKind::AccessedBits,
         TrackerKind::Pmu,

@@ -75,7 +75,9 @@ impl Mover {
             Self::Auto | Self::MovePages | Self::ParallelCopy => Capabilities::empty(),
             Self::AdaptiveCopy => Capabilities::ADAPTIVE_COPY,
             // Not in `IN_PROCESS`: who would use it does not ask for an agent by that.
-            Self::Agent => Capabilities::IN_PROCESS.union(Capabilities::EXCHANGE),
+            Self::Agent => Capabilities::IN_PROCESS
+                .union(Capabilities::EXCHANGE)
+                .union(Capabilities::CHOSEN_FAULTS),
             Self::InFault => Capabilities::PROMOTION_IN_FAULT.union(Capabilities::EXCHANGE),
         }
     }

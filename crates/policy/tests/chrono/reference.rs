@@ -285,13 +285,16 @@ impl Reference {
         let (up, cit) = self.flying.remove(&n).expect("it was ordered");
         match verdict {
             Verdict::Moved { .. } if up => {
+                self.moved(now, n);
                 self.fast.insert(n);
                 self.active.push(n);
                 self.counts[1] += 1;
             }
             Verdict::Moved { .. } => {
+                self.moved(now, n);
                 self.fast.remove(&n);
                 self.demoted.insert(n, (now, false));
+                self.arm_demoted(n);
             }
             Verdict::Lost => {
                 self.fast.remove(&n);

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use terrace_core::Nanos;
+use terrace_policy::presets::chrono::params::Probe;
 use terrace_policy::presets::chrono::params::Source;
 
 use super::super::machine::HIGH;
@@ -46,6 +47,9 @@ pub(crate) struct Statistics {
     /// The last reading in this pass, after its clearing.
     before: Nanos,
     pub(crate) looks: u64,
+    /// Pages that were marked as inaccessible since these were emptied, by themselves: victims; demoted ones.
+    pub(crate) to_arm: Vec<u64>,
+    pub(crate) demoted_to_arm: Vec<u64>,
     pub(crate) misplacement_percent: u64,
     /// Pages of slow and fast nodes by bucket, at the last look.
     pub(crate) maps: [Vec<u64>; 2],
@@ -77,11 +81,45 @@ impl Reference {
     }
 
     /// "The CIT values of the probed pages are gathered using a two-round CIT generation mechanism".
-    pub(crate) fn probed(&mut self, now: Nanos, n: u64, cit: Nanos) {
+    /// Those that a special flag tells from others ("to differentiate them from those subjected to a regular
+    /// Ticking-scan") are probed again at once. Whether it was one.
+    pub(crate) fn probed(&mut self, now: Nanos, n: u64, cit: Nanos) -> bool {
         self.known.insert(n);
+        let rounds: usize = self.params.rounds.into();
+        let flagged = self.params.probe == Probe::ChosenFaults;
         let victim = self.statistics.victims.get_mut(&n);
-        if let Some(victim) = victim.filter(|victim| victim.began.is_some()) {
-            victim.ended(now, cit);
+        let Some((victim, began)) = victim.and_then(|of| of.began.map(|began| (of, began))) else {
+            return false;
+        };
+        victim.ended(
+            now,
+            if flagged {
+                cit.min(now.since(began))
+            } else {
+                cit
+            },
+        );
+        if flagged && victim.rounds.len() < rounds {
+            victim.began = Some(now);
+            self.statistics.to_arm.push(n);
+        }
+        flagged
+    }
+
+    /// "Chrono marks each recently demoted page ... and immediately makes them inaccessible".
+    pub(super) fn arm_demoted(&mut self, n: u64) {
+        if self.params.arms && self.params.cit == Source::Faults {
+            self.statistics.demoted_to_arm.push(n);
+        }
+    }
+
+    /// A page that moved is to be marked again.
+    pub(super) fn moved(&mut self, now: Nanos, n: u64) {
+        let flagged = self.params.probe == Probe::ChosenFaults;
+        let victim = self.statistics.victims.get_mut(&n);
+        if let Some(victim) = victim.filter(|of| flagged && of.began.is_some()) {
+            victim.began = Some(now);
+            self.statistics.to_arm.push(n);
         }
     }
 
@@ -94,7 +132,7 @@ impl Reference {
         self.statistics.before = if last { Nanos::ZERO } else { until };
         for told in told {
             self.known.extend(&told.pages);
-            if self.params.probe == Source::AccessedBits {
+            if self.params.probe == Probe::AccessedBits {
                 let pages = told.pages.iter();
                 pages.for_each(|n| self.probe(now, *n, (cleared, middle), told.fresh.contains(n)));
             }
@@ -171,17 +209,20 @@ impl Reference {
             self.statistics.drawn = None;
         }
         if self.statistics.drawn.is_none() {
+            let chosen = self.params.probe == Probe::ChosenFaults;
             let drawn = |n: &u64| {
-                let from = now;
-                (
-                    *n,
-                    Victim {
-                        from,
-                        ..Victim::default()
-                    },
-                )
+                let victim = Victim {
+                    from: now,
+                    began: chosen.then_some(now),
+                    ..Victim::default()
+                };
+                (*n, victim)
             };
             self.statistics.victims = self.known.iter().map(drawn).collect();
+            self.statistics.to_arm.clear();
+            if chosen {
+                self.statistics.to_arm.extend(&self.known);
+            }
             self.statistics.drawn = (!self.known.is_empty()).then_some(now);
         }
     }
@@ -198,8 +239,8 @@ impl Reference {
             }
             counted += 1;
             let wait = match self.params.probe {
-                Source::Faults => victim.began.map_or(Nanos::ZERO, |began| now.since(began)),
-                Source::AccessedBits => victim.unseen,
+                Probe::AccessedBits => victim.unseen,
+                _ => victim.began.map_or(Nanos::ZERO, |began| now.since(began)),
             };
             let idle = victim.rounds.iter().copied().fold(wait, Nanos::max);
             if victim.rounds.len() < self.params.rounds.into() {

@@ -31,6 +31,7 @@ use terrace_policy::ScanScope;
 use terrace_policy::Verdict;
 use terrace_policy::presets::chrono::Chrono;
 use terrace_policy::presets::chrono::Params;
+use terrace_policy::presets::chrono::params::Probe;
 use terrace_policy::presets::chrono::params::Source;
 
 use super::machine::FAST;
@@ -109,10 +110,10 @@ impl World {
     /// For so many seconds; the scanner goes over all pages at once, each scan period.
     pub(crate) fn run(&mut self, seconds: u64, params: &Params) {
         let end = self.now + Nanos::from_secs(seconds);
-        let scans = [params.cit, params.probe].contains(&Source::Faults);
+        let scans = params.cit == Source::Faults || params.probe == Probe::Faults;
         while self.now < end {
             if scans && self.now.since(self.scanned) >= params.scan_period {
-                self.arm(params.probe == Source::Faults);
+                self.arm(params.probe == Probe::Faults);
             }
             self.pass();
         }
@@ -122,10 +123,9 @@ impl World {
     fn arm(&mut self, all: bool) {
         self.scanned = self.now;
         for n in 0..PAGES {
-            let first = Duration::from_secs_f64(self.first(n));
-            if (all || self.node[n] == SLOW) && self.armed.insert(n) {
-                let at = self.now + Nanos::from(first);
-                self.faults.insert((at, n, self.now));
+            let first = self.first(n);
+            if all || self.node[n] == SLOW {
+                self.arm_one(n, first);
             }
         }
         let range = Range {
@@ -141,6 +141,14 @@ impl World {
         self.policy.observe(self.now, &armed);
     }
 
+    /// Arms a page, if it is not armed, that is accessed after so many seconds.
+    fn arm_one(&mut self, n: usize, first: f64) {
+        if self.armed.insert(n) {
+            let at = self.now + Nanos::from(Duration::from_secs_f64(first));
+            self.faults.insert((at, n, self.now));
+        }
+    }
+
     /// The hint faults up to now.
     fn fault(&mut self) {
         while let Some(&(at, n, armed)) = self.faults.first().filter(|(at, ..)| *at <= self.now) {
@@ -154,6 +162,12 @@ impl World {
                 cpu_node: None,
             };
             self.policy.observe(at, &event);
+            // What is armed again is armed then.
+            let now = std::mem::replace(&mut self.now, at);
+            while let Some(action) = self.policy.poll_action() {
+                self.carry_out(action);
+            }
+            self.now = now;
         }
     }
 
@@ -224,31 +238,40 @@ impl World {
             .observe(self.now, &Event::Memory { node: FAST, memory });
         self.policy.tick(self.now);
         while let Some(action) = self.policy.poll_action() {
-            match action {
-                Action::Migrate {
-                    page, migration, ..
-                } => {
-                    let n = usize::try_from(page.addr.0 / PAGE).expect("a page");
-                    let mut verdict = Verdict::Busy;
-                    if !self.stay {
-                        self.node[n] = migration.target();
-                        self.migrations += 1;
-                        verdict = Verdict::Moved { shadow: false };
-                    }
-                    let event = Event::Ended {
-                        page,
-                        migration,
-                        from: None,
-                        verdict,
-                        mechanism: Mechanism::MovePages,
-                        took: Nanos::ZERO,
-                        inaccessible: Nanos::ZERO,
-                    };
-                    self.policy.observe(self.now, &event);
+            self.carry_out(action);
+        }
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        match action {
+            Action::Migrate {
+                page, migration, ..
+            } => {
+                let n = number(page);
+                let mut verdict = Verdict::Busy;
+                if !self.stay {
+                    self.node[n] = migration.target();
+                    self.migrations += 1;
+                    verdict = Verdict::Moved { shadow: false };
                 }
-                Action::ReadAccessed { shortest, pass, .. } => self.rungs = ladder(shortest, pass),
-                _ => {}
+                let event = Event::Ended {
+                    page,
+                    migration,
+                    from: None,
+                    verdict,
+                    mechanism: Mechanism::MovePages,
+                    took: Nanos::ZERO,
+                    inaccessible: Nanos::ZERO,
+                };
+                self.policy.observe(self.now, &event);
             }
+            Action::Arm { page } => {
+                let n = number(page);
+                let first = self.first(n);
+                self.arm_one(n, first);
+            }
+            Action::ReadAccessed { shortest, pass, .. } => self.rungs = ladder(shortest, pass),
+            _ => {}
         }
     }
 
@@ -275,6 +298,10 @@ impl World {
         all.sort_by(|a, b| b.total_cmp(a));
         fast / all[..FAST_SIZE].iter().sum::<f64>()
     }
+}
+
+fn number(page: PageRef) -> usize {
+    usize::try_from(page.addr.0 / PAGE).expect("a page")
 }
 
 fn page(n: usize) -> PageRef {

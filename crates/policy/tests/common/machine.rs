@@ -93,6 +93,8 @@ pub(crate) struct Machine {
     shadows: bool,
     pub(crate) scans: Vec<Nanos>,
     pub(crate) reclaims: Vec<u64>,
+    /// Pages that were armed by themselves.
+    pub(crate) armed: Vec<u64>,
 }
 
 impl Machine {
@@ -117,6 +119,7 @@ impl Machine {
             shadows,
             scans: Vec::new(),
             reclaims: Vec::new(),
+            armed: Vec::new(),
         }
     }
 
@@ -253,6 +256,7 @@ impl Machine {
                     orders.push((n, up));
                 }
                 Action::Scan { period, .. } => self.scans.push(period),
+                Action::Arm { page } => self.armed.push(number(page)),
                 Action::ReclaimShadows { bytes, .. } => self.reclaims.push(bytes / PAGE),
                 _ => {}
             }

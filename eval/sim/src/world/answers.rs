@@ -200,6 +200,12 @@ impl terrace_policy::Machine for World {
         Ok(())
     }
 
+    fn arm(&mut self, _now: Nanos, page: PageRef) -> Served {
+        let unit = unit_of(self, page).ok_or(Refusal::Unknown)?;
+        self.arm_chosen(unit);
+        Ok(())
+    }
+
     fn read_accessed(&mut self, _now: Nanos, shortest: Nanos, pass: Nanos, parts: u32) -> Served {
         if !self.tracked.bits {
             return Err(Refusal::Unserved);

@@ -2,21 +2,24 @@
 //! Dynamic CIT statistic collection (3.2.2): victims drawn at random, their captured idle times of as many rounds as
 //! the filter has, and from these the heat maps.
 //!
-//! * A draw takes `p_victim` of each tier's pages, at least [`LEAST`]: a small memory has too few pages for
-//!   a share of 0.003 %.
 //! * A victim's round begins when it is armed or its accessed bit is cleared, and ends with its next access. It counts
 //!   with the longest of its rounds; one whose rounds are not over with its wait so far, if that is longer.
+//! * The scanner arms victims as it comes by, or they alone are armed ([`Probe::ChosenFaults`], as in the paper): when
+//!   they are drawn, and again when a round is over.
 //! * A huge page is one victim that stands for 512 pages.
 //! * A draw is looked at when hardly any victim with rounds to go could still come to lie on the other side of the
 //!   cut, or when it is as old as its rounds of scan periods. Then the next one is drawn.
 
 use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 use terrace_core::CHUNK_BYTES;
 use terrace_core::ChunkReading;
 use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::PageBits;
+use terrace_core::PageRef;
+use terrace_core::PageSize;
 use terrace_core::Pid;
 use terrace_core::Range;
 
@@ -26,38 +29,25 @@ use super::heat::as_base;
 use super::heat::overlap;
 use super::marks::Marks;
 use super::params::Params;
-use super::params::Source;
+use super::params::Probe;
+use super::victims::Draws;
+use super::victims::Victim;
 use crate::kit::Pages;
 use crate::kit::pages::Key;
 use crate::kit::pages::page_of;
-
-/// Victims of a tier at least: the paper's 0.003 % of 256 GB are 8 MB, 2,048 pages of both tiers.
-const LEAST: u64 = 1_024;
+use crate::kit::pages::split;
 
 /// Of so many victims that could still change sides one does not matter.
 const UNDECIDED: usize = 100;
-
-#[derive(Debug, Clone, Copy)]
-struct Victim {
-    rounds: u8,
-    /// Of its rounds.
-    longest: Nanos,
-    /// The round under way began.
-    since: Option<Nanos>,
-    /// A round begins no sooner.
-    after: Nanos,
-    /// So long no reading of accessed bits has shown it in this round.
-    unseen: Nanos,
-    /// Pages or huge pages that it stands for.
-    weight: f64,
-}
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Dcsc {
     victims: BTreeMap<Key, Vec<(usize, Victim)>>,
     drawn: Option<Nanos>,
-    state: u64,
+    draws: Draws,
+    /// To be armed.
+    to_arm: VecDeque<PageRef>,
     params: Params,
     /// How many draws were looked at.
     pub(super) looks: u64,
@@ -70,7 +60,8 @@ impl Dcsc {
         Self {
             victims: BTreeMap::new(),
             drawn: None,
-            state: 1,
+            draws: Draws::new(),
+            to_arm: VecDeque::new(),
             params,
             looks: 0,
             maps: None,
@@ -90,60 +81,27 @@ impl Dcsc {
         is_top: impl Fn(NodeId) -> bool,
     ) {
         self.victims.clear();
+        self.to_arm.clear();
         let fast_of = |nodes: &[(NodeId, PageBits)], fast: bool| {
             let of = nodes.iter().filter(|(id, _)| is_top(*id) == fast);
             of.fold(PageBits::NONE, |all, (_, on)| all.or(on))
         };
+        let chosen = self.params.probe == Probe::ChosenFaults;
         for fast in [true, false] {
             let sets = || pages.all().map(|(key, c)| (key, fast_of(c.nodes(), fast)));
-            let all: u64 = sets().map(|(_, on)| u64::from(on.count())).sum();
-            let share = self
-                .params
-                .p_victim
-                .max(real(LEAST) / real(all.max(1)))
-                .min(1.0);
-            let mut skip = self.skip(share);
-            for (key, on) in sets() {
-                let count = u64::from(on.count());
-                while skip < count {
-                    let page = nth(&on, skip);
-                    let victim = Victim {
-                        rounds: 0,
-                        longest: Nanos::ZERO,
-                        since: None,
-                        after: now,
-                        unseen: Nanos::ZERO,
-                        weight: 1.0 / share,
-                    };
-                    self.victims.entry(key).or_default().push((page, victim));
-                    skip = skip.saturating_add(1).saturating_add(self.skip(share));
-                }
-                skip -= count;
-            }
+            let (victims, to_arm) = (&mut self.victims, &mut self.to_arm);
+            self.draws
+                .draw(sets, self.params.p_victim, |key, page, weight| {
+                    let mut victim = Victim::new(now, weight);
+                    if chosen {
+                        victim.since = Some(now);
+                        let size = pages.get(key).map_or(PageSize::Base4K, |c| c.size());
+                        to_arm.push_back(page_of(key, page, size));
+                    }
+                    victims.entry(key).or_default().push((page, victim));
+                });
         }
         self.drawn = (!self.victims.is_empty()).then_some(now);
-    }
-
-    /// Pages that are left out before the next victim, of those that are taken with that share.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "not negative, and saturates"
-    )]
-    fn skip(&mut self, share: f64) -> u64 {
-        if share >= 1.0 {
-            return 0;
-        }
-        let uniform = (real(self.random() >> 11) + 1.0) / real(1 << 53);
-        (uniform.ln() / (-share).ln_1p()) as u64
-    }
-
-    /// `SplitMix64`.
-    const fn random(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.state ^ self.state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
     }
 
     /// The scanner armed a range: rounds of the victims in it begin.
@@ -163,16 +121,56 @@ impl Dcsc {
         }
     }
 
-    /// A victim's hint fault.
-    pub(super) fn faulted(&mut self, now: Nanos, key: Key, page: usize, idle: Nanos) {
-        let rounds = self.params.rounds;
-        let Some(victims) = self.victims.get_mut(&key) else {
-            return;
-        };
-        let found = victims.iter_mut().find(|(of, _)| *of == page);
-        if let Some((_, victim)) = found.filter(|(_, victim)| victim.since.is_some()) {
-            victim.ended(now, idle, rounds);
+    /// The next victim to be armed.
+    pub(super) fn next_to_arm(&mut self) -> Option<PageRef> {
+        self.to_arm.pop_front()
+    }
+
+    /// It could not be: nothing will be known of it.
+    pub(super) fn not_armed(&mut self, page: PageRef) {
+        let (key, page) = split(page);
+        if let Some(victims) = self.victims.get_mut(&key) {
+            victims.retain(|(of, _)| *of != page);
         }
+    }
+
+    /// A hint fault: whether it ended a victim's round. Of a page that was armed before it was chosen, the idle time is
+    /// longer than that round.
+    pub(super) fn faulted(&mut self, now: Nanos, of: PageRef, idle: Nanos) -> bool {
+        let (rounds, chosen) = (self.params.rounds, self.params.probe == Probe::ChosenFaults);
+        let Some((victim, since)) = self.under_way(of) else {
+            return false;
+        };
+        let idle = if chosen {
+            idle.min(now.since(since))
+        } else {
+            idle
+        };
+        victim.ended(now, idle, rounds);
+        if chosen && victim.rounds < rounds {
+            victim.since = Some(now);
+            self.to_arm.push_back(of);
+        }
+        true
+    }
+
+    /// A page has moved, and so may not be armed any more: a round that was under way begins anew.
+    pub(super) fn moved(&mut self, now: Nanos, page: PageRef) {
+        if self.params.probe == Probe::ChosenFaults
+            && let Some((victim, _)) = self.under_way(page)
+        {
+            victim.since = Some(now);
+            self.to_arm.push_back(page);
+        }
+    }
+
+    /// A victim whose round is under way, and since when.
+    fn under_way(&mut self, page: PageRef) -> Option<(&mut Victim, Nanos)> {
+        let (key, page) = split(page);
+        let victims = self.victims.get_mut(&key)?;
+        let (_, victim) = victims.iter_mut().find(|(at, _)| *at == page)?;
+        let since = victim.since?;
+        Some((victim, since))
     }
 
     /// A reading of accessed bits.
@@ -219,8 +217,8 @@ impl Dcsc {
                 };
                 let wait = match (params.probe, victim.since) {
                     (_, None) => Nanos::ZERO,
-                    (Source::Faults, Some(since)) => now.since(since),
-                    (Source::AccessedBits, Some(_)) => victim.unseen,
+                    (Probe::AccessedBits, Some(_)) => victim.unseen,
+                    (_, Some(since)) => now.since(since),
                 };
                 let idle = as_base(victim.longest.max(wait), chunk.size());
                 counted += 1;
@@ -236,7 +234,13 @@ impl Dcsc {
                 map.add(idle, pages);
             }
         }
-        let found = overlap(&fast, &slow, real(free >> 12))?;
+        let Some(found) = overlap(&fast, &slow, real(free >> 12)) else {
+            // Of these nothing will be known.
+            if counted == 0 {
+                self.drawn = None;
+            }
+            return None;
+        };
         let undecided = waiting.iter().filter(|idle| **idle < found.cut).count();
         let old = now.since(drawn).0 >= params.scan_period.0.saturating_mul(params.rounds.into());
         if undecided * UNDECIDED > counted && !old {
@@ -254,41 +258,9 @@ impl Dcsc {
     }
 }
 
-impl Victim {
-    /// A round is over; the next begins when the page is armed, or its bit is cleared, again.
-    fn ended(&mut self, now: Nanos, idle: Nanos, rounds: u8) {
-        self.longest = self.longest.max(idle);
-        self.rounds += 1;
-        self.since = None;
-        self.unseen = Nanos::ZERO;
-        self.after = if self.rounds < rounds {
-            now
-        } else {
-            Nanos::MAX
-        };
-    }
-}
-
 /// The idle time of what a reading shows for the first time: in the middle between it and the one before.
 pub(super) const fn middle(reading: &ChunkReading<'_>) -> Nanos {
     Nanos(reading.since.0 / 2 + reading.until.0 / 2)
-}
-
-/// The page of the nth bit that is set.
-fn nth(bits: &PageBits, n: u64) -> usize {
-    let mut left = n;
-    for (word, set) in bits.0.into_iter().enumerate() {
-        let here = u64::from(set.count_ones());
-        if left < here {
-            let mut set = set;
-            for _ in 0..left {
-                set &= set - 1;
-            }
-            return word * 64 + set.trailing_zeros() as usize;
-        }
-        left -= here;
-    }
-    0
 }
 
 #[expect(clippy::cast_precision_loss, reason = "pages, or 53 bits")]

@@ -12,6 +12,7 @@ use terrace_core::PageSize;
 use super::Chrono;
 use super::dcsc::middle;
 use super::heat::as_base;
+use super::params::Probe;
 use super::params::Source;
 use super::queue::Entry;
 use crate::kit::pages::Key;
@@ -39,8 +40,12 @@ impl Chrono {
         let Some(idle) = idle else {
             return;
         };
-        if self.params.probe == Source::Faults {
-            self.dcsc.faulted(now, key, index, idle);
+        if self.params.probe != Probe::AccessedBits {
+            let victim = self.dcsc.faulted(now, page, idle);
+            // What was armed for the heat maps is in them alone (3.2.2: PG_probed).
+            if victim && self.params.probe == Probe::ChosenFaults {
+                return;
+            }
         }
         if slow && self.params.cit == Source::Faults {
             self.measured(now, key, &PageBits::one(index), idle);
@@ -168,7 +173,7 @@ impl Chrono {
         self.residents.sized(key, reading.huge, now);
         self.residents.placed(key, reading);
         self.huge |= reading.huge;
-        if self.params.probe == Source::AccessedBits {
+        if self.params.probe == Probe::AccessedBits {
             self.dcsc.read(now, key, reading);
         }
         if self.params.cit == Source::AccessedBits {

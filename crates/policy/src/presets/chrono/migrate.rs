@@ -7,6 +7,7 @@ use terrace_core::NodeMemory;
 use terrace_core::PageRef;
 
 use super::Chrono;
+use super::params::Source;
 use super::queue::Entry;
 use crate::event::Action;
 use crate::event::Migration;
@@ -196,10 +197,14 @@ impl Chrono {
         }
         chunk.flying.clear(index);
         if moved {
+            self.dcsc.moved(now, page);
             chunk.place(index, to);
             if !up {
                 chunk.own.demoted.set(index);
                 self.demoted.add(now, key, index);
+                if self.params.arms && self.params.cit == Source::Faults {
+                    self.actions.push_back(Action::Arm { page });
+                }
             }
             let list = if up { List::Active } else { List::Inactive };
             self.residents.list(to, key, index, list);

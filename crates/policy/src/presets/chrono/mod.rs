@@ -15,7 +15,7 @@
 //! 512th (3.4). Times are ns, idle times those of base pages ([`heat::as_base`]). `docs/papers/chrono.md` has each decision.
 //!
 //! * [`params`]; `filter` takes faults and readings in; [`queue`], [`tuning`], [`heat`] and `dcsc` (statistics) are the
-//!   paper's parts; `migrate` gives orders and takes their ends; `marks` is what is kept of pages; this file ties them
+//!   paper's parts, `victims` whom they are of; `migrate` gives orders and takes their ends; `marks` is what is kept of pages; this file ties them
 //!   together.
 
 mod dcsc;
@@ -27,6 +27,7 @@ mod migrate;
 pub mod params;
 pub mod queue;
 pub mod tuning;
+mod victims;
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -61,6 +62,7 @@ use marks::Demoted;
 use marks::Marks;
 use migrate::Flight;
 pub use params::Params;
+use params::Probe;
 use params::Source;
 use params::TuningKind;
 use queue::Queue;
@@ -85,7 +87,7 @@ pub static PRESET: Preset = Preset {
     title: "captured idle time of pages, thresholds from heat maps of the tiers",
     paper: Some("Chrono, EuroSys '25"),
     needs: Capabilities::HINT_FAULTS.union(Capabilities::ACCESSED_BITS),
-    uses: Capabilities::empty(),
+    uses: Capabilities::CHOSEN_FAULTS,
     priorities: false,
     limits: false,
     colour: Colour {
@@ -95,7 +97,7 @@ pub static PRESET: Preset = Preset {
     help: params::HELP,
     dilated: params::dilated,
     build: |settings, host| {
-        let params = Params::read(settings)?;
+        let params = Params::read(settings, host.given)?;
         Ok(Box::new(Chrono::new(params, host.tiers.clone())))
     },
 };
@@ -174,13 +176,14 @@ impl Chrono {
     /// Asks the scanner for passes, of what there is now.
     fn scan(&mut self) {
         self.scanned = self.residents.pages.mapped_bytes();
-        let scope = if self.params.probe == Source::Faults {
+        let Params { cit, probe, .. } = self.params;
+        let scope = if probe == Probe::Faults {
             ScanScope::All
         } else {
             ScanScope::Slow
         };
         let period = self.params.scan_period;
-        if [self.params.cit, self.params.probe].contains(&Source::Faults) {
+        if cit == Source::Faults || probe == Probe::Faults {
             self.actions.push_back(Action::Scan { scope, period });
         }
     }
@@ -276,7 +279,6 @@ impl Policy for Chrono {
         MachineOptions {
             scanner: KernelScanner::InService,
             scan_step: Some(self.params.scan_step),
-            arms_demoted: self.params.cit == Source::Faults,
             ..MachineOptions::default()
         }
     }
@@ -287,7 +289,7 @@ impl Policy for Chrono {
                 page, node, idle, ..
             } => self.hint_fault(now, page, node, idle),
             Event::Armed { pid, range, .. } => {
-                if self.params.probe == Source::Faults {
+                if self.params.probe == Probe::Faults {
                     self.dcsc.armed(now, pid, range);
                 }
             }
@@ -310,6 +312,10 @@ impl Policy for Chrono {
                 self.watched.remove(&pid);
             }
             Event::Memory { node, memory } => self.memory.sampled(node, memory),
+            Event::Refused {
+                what: Action::Arm { page },
+                ..
+            } => self.dcsc.not_armed(page),
             Event::Sampled { .. }
             | Event::Mapped { .. }
             | Event::Resident { .. }
@@ -337,7 +343,8 @@ impl Policy for Chrono {
     }
 
     fn poll_action(&mut self) -> Option<Action> {
-        self.actions.pop_front()
+        let action = self.actions.pop_front();
+        action.or_else(|| self.dcsc.next_to_arm().map(|page| Action::Arm { page }))
     }
 
     fn next_deadline(&self) -> Nanos {

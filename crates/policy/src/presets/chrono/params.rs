@@ -3,6 +3,7 @@
 
 use terrace_core::Nanos;
 
+use crate::Capabilities;
 use crate::settings;
 use crate::settings::SettingError;
 use crate::settings::Settings;
@@ -14,6 +15,17 @@ pub enum Source {
     Faults,
     /// The ladder of accessed bits: when a page's bit is first seen, less when it was cleared.
     AccessedBits,
+}
+
+/// Where the idle times of the heat maps are from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Probe {
+    /// The ladder of accessed bits.
+    AccessedBits,
+    /// Hint faults, of victims that the scanner arms as it goes round.
+    Faults,
+    /// Hint faults, of victims that are armed by themselves (3.2.2).
+    ChosenFaults,
 }
 
 /// What sets the CIT threshold and the promotion rate limit.
@@ -51,7 +63,7 @@ pub struct Params {
     /// Where captured idle times are from.
     pub cit: Source,
     /// Where those of the heat maps are from.
-    pub probe: Source,
+    pub probe: Probe,
     /// The shortest pass over the accessed bits, and how often statistics are looked at (3.2.2: "per-second scans").
     pub statistic_period: Nanos,
     /// Bytes a second that such a pass covers at most: the scanner's own pace, 256 MiB every 100 ms.
@@ -62,6 +74,8 @@ pub struct Params {
     pub inflight_pages: usize,
     /// How often promotion and demotion run.
     pub tick: Nanos,
+    /// Not to be set: chosen pages can be armed here, so demoted ones are, at once (3.3.2).
+    pub arms: bool,
 }
 
 /// What each does.
@@ -100,7 +114,7 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ),
     (
         "probe",
-        "Where the idle times of the heat maps are from: accessed bits or hint faults (3.2.2).",
+        "Where the idle times of the heat maps are from: accessed bits, hint faults, or those of victims that are armed by themselves (3.2.2).",
     ),
     (
         "statistic_period",
@@ -145,23 +159,24 @@ impl Default for Params {
             tuning: TuningKind::Dcsc,
             thrash_threshold: 0.2,
             cit: Source::AccessedBits,
-            probe: Source::AccessedBits,
+            probe: Probe::AccessedBits,
             statistic_period: Nanos::from_secs(1),
             accessed_rate: 2560 << 20,
             queue_bytes: 32 << 20,
             inflight_pages: 512,
             tick: Nanos::from_millis(50),
+            arms: false,
         }
     }
 }
 
 impl Params {
-    /// As written; what is not given has its default.
+    /// As written; what is not given has its default. Chosen pages are armed where that is given.
     ///
     /// # Errors
     ///
     /// Where a value cannot be.
-    pub fn read(settings: &mut Settings) -> Result<Self, SettingError> {
+    pub fn read(settings: &mut Settings, given: Capabilities) -> Result<Self, SettingError> {
         let d = Self::default();
         let least = Nanos::from_millis(10);
         Ok(Self {
@@ -181,8 +196,12 @@ impl Params {
                 }
             })?,
             thrash_threshold: share(settings, "thrash_threshold", d.thrash_threshold)?,
-            cit: source(settings, "cit", (d.cit, "accessed-bits"))?,
-            probe: source(settings, "probe", (d.probe, "accessed-bits"))?,
+            cit: cit(settings, d.cit)?,
+            probe: probe(
+                settings,
+                d.probe,
+                given.contains(Capabilities::CHOSEN_FAULTS),
+            )?,
             statistic_period: settings
                 .time("statistic_period", d.statistic_period)?
                 .max(least),
@@ -190,6 +209,7 @@ impl Params {
             queue_bytes: settings.number("queue_bytes", d.queue_bytes, 0..=1 << 40)?,
             inflight_pages: settings.number("inflight_pages", d.inflight_pages, 1..=1 << 20)?,
             tick: settings.time("tick", d.tick)?,
+            arms: given.contains(Capabilities::CHOSEN_FAULTS),
         })
     }
 }
@@ -202,21 +222,24 @@ fn share(settings: &mut Settings, name: &'static str, default: f64) -> Result<f6
     })
 }
 
-fn source(
-    settings: &mut Settings,
-    name: &'static str,
-    default: (Source, &str),
-) -> Result<Source, SettingError> {
-    settings.value(
-        name,
-        default,
-        "faults or accessed-bits",
-        |text| match text {
-            "faults" => Some(Source::Faults),
-            "accessed-bits" => Some(Source::AccessedBits),
-            _ => None,
-        },
-    )
+fn cit(settings: &mut Settings, default: Source) -> Result<Source, SettingError> {
+    let (default, wanted) = ((default, "accessed-bits"), "faults or accessed-bits");
+    settings.value("cit", default, wanted, |text| match text {
+        "faults" => Some(Source::Faults),
+        "accessed-bits" => Some(Source::AccessedBits),
+        _ => None,
+    })
+}
+
+fn probe(settings: &mut Settings, default: Probe, chosen: bool) -> Result<Probe, SettingError> {
+    let wanted = "accessed-bits, faults, or with --mover agent on Linux 7.2 or later chosen-faults";
+    let default = (default, "accessed-bits");
+    settings.value("probe", default, wanted, |text| match text {
+        "accessed-bits" => Some(Probe::AccessedBits),
+        "faults" => Some(Probe::Faults),
+        "chosen-faults" => chosen.then_some(Probe::ChosenFaults),
+        _ => None,
+    })
 }
 
 #[cfg(test)]
@@ -228,7 +251,10 @@ mod tests {
 
     #[test]
     fn defaults_are_those_of_table_2_and_what_is_shown_of_them() {
-        let read = |given| Params::read(&mut Settings::new(PRESET.name, given)).expect("values");
+        let read = |given| {
+            let mut settings = Settings::new(PRESET.name, given);
+            Params::read(&mut settings, Capabilities::empty()).expect("values")
+        };
         let of = read(BTreeMap::new());
         assert_eq!(of.scan_step, 256 << 20);
         assert_eq!(of.scan_period, Nanos::from_secs(60));

@@ -48,11 +48,13 @@ pub enum Choice {
         /// The longest run, at least 1 and at most the range.
         pages_max: u32,
     },
-    /// A bell curve over the range (pmbench's `normal_ih`), of which only every `stride`th page is
-    /// visited, beginning with the first.
+    /// A bell curve over the range, of which only every `stride`th page is visited, beginning with the first.
     Normal {
         /// 1 visits all pages.
         stride: u32,
+        /// Uniform numbers whose mean a place is, at least 1: of twelve (pmbench's `normal_ih`) the deviation is a
+        /// twelfth of the range, of three (memtier's default) a sixth.
+        numbers: u8,
     },
     /// Vertices of a Kronecker graph (R-MAT), each as often as edges end there. Pages and vertices in
     /// a page are powers of two.
@@ -137,8 +139,8 @@ impl Part {
                 });
                 each_run_share(&starts, *pages_max, each);
             }
-            Choice::Normal { stride } => {
-                normal::shares(count.div_ceil(*stride), |place, share| {
+            Choice::Normal { stride, numbers } => {
+                normal::shares(count.div_ceil(*stride), *numbers, |place, share| {
                     each(place * stride, share);
                 });
             }

@@ -20,6 +20,7 @@
 //! | `zipf` | `micro` | ours | 512 GiB | 2.7 |
 //! | `pmbench` | `pmbench` | Chrono 5.1.1 | 50 x 5 GB | 3.9, one process |
 //! | `pmbench-groups` | `pmbench` | Chrono 5.1.3 | 50 x 5 GB | 3.9, eight processes |
+//! | `memtier` | `memtier` | Chrono 5.3 | 160 GB | 2.5 |
 //! | `nomad-small-*` | `nomad` | Nomad 4.1 | 20 GB, 10 GB visited | 3.0, 0.62 visited |
 //! | `nomad-small-paper-*` | `nomad` | Nomad 4.1 | 20 GB, 10 GB visited | 1.54, 0.77 visited |
 //! | `nomad-medium-*` | `nomad` | Nomad 4.1 | 27 GB, 13.5 GB visited | 2.08, 1.04 visited |
@@ -47,6 +48,7 @@ pub mod content;
 mod graph;
 mod gups;
 mod kronecker;
+mod memtier;
 mod micro;
 mod mix;
 mod names;

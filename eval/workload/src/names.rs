@@ -5,6 +5,7 @@ use crate::Workload;
 use crate::WorkloadError;
 use crate::graph;
 use crate::gups;
+use crate::memtier;
 use crate::micro;
 use crate::mix;
 use crate::nomad;
@@ -65,6 +66,11 @@ pub const WORKLOADS: [About; COUNT] = [
         "pmbench-groups",
         "Chrono 5.1.3",
         "processes of falling access rates",
+    ),
+    about(
+        "memtier",
+        "Chrono 5.3",
+        "key-value store: bell curve over keys in order",
     ),
     about(
         "nomad-small-read",
@@ -156,7 +162,7 @@ pub const WORKLOADS: [About; COUNT] = [
     about("mix", "ours", "several workloads at once: of=gups+scan"),
 ];
 
-const COUNT: usize = 31;
+const COUNT: usize = 32;
 
 /// The names of [`WORKLOADS`].
 pub const NAMES: [&str; COUNT] = {
@@ -183,6 +189,7 @@ pub(crate) fn build(parameters: &Parameters<'_>) -> Result<Workload, WorkloadErr
         "sparse" => restless::sparse(parameters),
         "pmbench" => pmbench::normal(parameters),
         "pmbench-groups" => pmbench::groups(parameters),
+        "memtier" => memtier::build(parameters),
         "bfs" => graph::bfs(parameters),
         "bc" => graph::bc(parameters),
         "pagerank" => graph::pagerank(parameters),

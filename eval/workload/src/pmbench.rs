@@ -39,7 +39,11 @@ const UNIT_NS: f64 = 50.0 / 2.6;
 /// `pmbench`: a bell curve, all processes alike.
 pub(crate) fn normal(parameters: &Parameters<'_>) -> Result<Workload, WorkloadError> {
     let stride = parameters.number("stride", 2, 1, 64)?;
-    processes(parameters, 1, &Choice::Normal { stride }, |_| 0.0)
+    let bell = Choice::Normal {
+        stride,
+        numbers: 12,
+    };
+    processes(parameters, 1, &bell, |_| 0.0)
 }
 
 /// `pmbench-groups`: uniform, each process slower than the one before.

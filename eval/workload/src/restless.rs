@@ -79,6 +79,7 @@ pub(crate) fn sparse(parameters: &Parameters<'_>) -> Result<Workload, WorkloadEr
     let hot = Part {
         choice: Choice::Normal {
             stride: CHUNK_PAGES,
+            numbers: 12,
         },
         ..update(HOT, 0..pages)
     };
@@ -143,6 +144,10 @@ mod tests {
         assert!(both[0].parts[1].pages.end <= both[1].parts[1].pages.start);
         assert_eq!(both[0].lasts, both[1].lasts);
         let (_, sparse) = phases("sparse");
-        assert_eq!(sparse[0].parts[1].choice, Choice::Normal { stride: 512 });
+        let bell = Choice::Normal {
+            stride: 512,
+            numbers: 12,
+        };
+        assert_eq!(sparse[0].parts[1].choice, bell);
     }
 }

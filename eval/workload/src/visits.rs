@@ -84,6 +84,7 @@ enum Chooser {
     },
     Normal {
         stride: u32,
+        numbers: u8,
         places: u64,
     },
     Kronecker {
@@ -265,8 +266,9 @@ impl Chooser {
                 next: 0,
                 left: 0,
             },
-            Choice::Normal { stride } => Self::Normal {
+            Choice::Normal { stride, numbers } => Self::Normal {
                 stride,
+                numbers,
                 places: u64::from(part.page_count().div_ceil(stride)),
             },
             Choice::Kronecker {
@@ -326,7 +328,11 @@ impl Chooser {
                 *next = after(page, count);
                 page
             }
-            Self::Normal { stride, places } => small(normal::draw(rng, *places)) * *stride,
+            Self::Normal {
+                stride,
+                numbers,
+                places,
+            } => small(normal::draw(rng, *places, *numbers)) * *stride,
             Self::Kronecker {
                 vertices,
                 spread,

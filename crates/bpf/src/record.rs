@@ -46,6 +46,8 @@ pub struct Fault {
     pub migrated: bool,
     /// When.
     pub time: Nanos,
+    /// How long the kernel had been at it then.
+    pub took: Nanos,
 }
 
 /// What the BPF program saw.
@@ -163,6 +165,7 @@ fn decode_fault(wire: &[u8; WIRE_BYTES], pid: Pid, time: Nanos) -> Result<Fault,
         write: wire[45] & FLAG_WRITE != 0,
         migrated: wire[45] & FLAG_MIGRATED != 0,
         time,
+        took: time.since(Nanos(u64_at(wire, 16))),
     })
 }
 
@@ -202,6 +205,7 @@ mod tests {
             }
             Record::Fault(f) => {
                 put(8, &f.addr.0.to_ne_bytes());
+                put(16, &(f.time.0 - f.took.0).to_ne_bytes());
                 put(28, &f.tid.to_ne_bytes());
                 put(36, &f.cpu.to_ne_bytes());
                 put(40, &f.node.map_or(NO_NODE, |n| n.0).to_ne_bytes());
@@ -232,10 +236,15 @@ mod tests {
             any::<(u32, u32, u32, u64)>(),
             [(); 2].map(|()| proptest::option::of(0..NO_NODE)),
             1u16..=512,
-            any::<(bool, bool, u64)>(),
+            any::<(bool, bool, u64, u64)>(),
         )
             .prop_map(
-                |((pid, tid, cpu, addr), [node, cpu_node], pages, (write, migrated, time))| {
+                |(
+                    (pid, tid, cpu, addr),
+                    [node, cpu_node],
+                    pages,
+                    (write, migrated, time, took),
+                )| {
                     Record::Fault(Fault {
                         pid: Pid(pid),
                         tid,
@@ -247,6 +256,7 @@ mod tests {
                         write,
                         migrated,
                         time: Nanos(time),
+                        took: Nanos(took.min(time)),
                     })
                 },
             );

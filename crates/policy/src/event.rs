@@ -38,6 +38,13 @@ pub enum Event {
         /// What was armed in it.
         scope: ScanScope,
     },
+    /// So many of the hint faults that were told took the program so long: in the kernel, and what it takes to tell them.
+    Faulted {
+        /// How many.
+        faults: u32,
+        /// All of them together.
+        took: Nanos,
+    },
     /// A performance-monitoring unit sampled an access that memory served (HeMem 3.1).
     Sampled {
         /// The base page.
@@ -373,7 +380,7 @@ pub enum Action {
     Scan {
         /// Which.
         scope: ScanScope,
-        /// How long one pass over a process shall take.
+        /// How long one pass over a process shall take; [`Nanos::MAX`]: no more are armed.
         period: Nanos,
     },
     /// Arm this page once ([`crate::Capabilities::CHOSEN_FAULTS`]): its next access is told as [`Event::HintFault`]. One that

@@ -492,7 +492,7 @@ fn the_slowest_tier_is_scanned_where_counters_saw_something() {
                     machine.policy.observe(machine.now, &event);
                 }
             }
-            machine.step();
+            machine.go_on();
         }
     }
     assert!(machine.counter("samples_captured") > 0);

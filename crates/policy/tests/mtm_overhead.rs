@@ -106,7 +106,7 @@ fn no_interval_takes_more_than_its_share_at_whatever_price() {
         for seed in [None, Some(1), Some(2), Some(3)] {
             for several in [false, true] {
                 let mut machine = machine_with(several, share);
-                machine.arms = 1;
+                machine.step = 1;
                 let used = runs(&mut machine, share, prices(seed));
                 assert!(used > 0.6, "{share} {seed:?}: {used}");
                 let faults = machine.counter("accessors_told");
@@ -114,4 +114,25 @@ fn no_interval_takes_more_than_its_share_at_whatever_price() {
             }
         }
     }
+}
+
+/// The kernel's scanner arms far more pages at a time than an interval is to have, and a hint fault takes what it takes: as many scans as
+/// the rest of the budget has room for are made.
+#[test]
+fn a_scanner_with_large_steps_is_stopped_in_time() {
+    let wanted = 833 / 12;
+    let mut faults = Vec::new();
+    for (step, takes) in [(1, 30_000), (200, 30_000), (200, 300_000), (1, 3_000_000)] {
+        let mut machine = machine_with(true, 0.05);
+        (machine.step, machine.fault_takes) = (step, Some(Nanos(takes)));
+        println!("{step} {takes}");
+        let used = runs(&mut machine, 0.05, prices(Some(1)));
+        assert!(used > 0.6, "{step} {takes}: {used}");
+        faults.push(machine.counter("accessors_told") / 40);
+    }
+    let most = wanted * 3;
+    assert!(
+        faults.iter().all(|each| (10..most).contains(each)),
+        "an interval: {faults:?}"
+    );
 }

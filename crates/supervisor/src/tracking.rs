@@ -245,6 +245,9 @@ impl Tracking {
         };
         // A scan that may have been of either kind counts as one that leaves out the top tier.
         let before = clock::now();
+        if scan.period == Nanos::MAX {
+            return scanner.stop();
+        }
         scanner.apply(scan.scope, scan.period, scan.largest)?;
         match scan.scope {
             ScanScope::Slow => tracker.mode(false, before),

@@ -191,6 +191,7 @@ impl Correlator {
             write: fault.write,
             migrated: fault.migrated,
             fault_time: fault.time,
+            took: fault.took,
             scan_time: scanned.last,
             armed_time: scanned.armed,
         }
@@ -228,6 +229,7 @@ mod tests {
             write: true,
             migrated: false,
             time: Nanos(time),
+            took: Nanos(9),
         })
     }
 

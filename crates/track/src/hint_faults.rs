@@ -215,6 +215,7 @@ mod tests {
                 write: false,
                 migrated: false,
                 time: Nanos(time),
+                took: Nanos::ZERO,
             });
         }
         let mut order = Vec::new();

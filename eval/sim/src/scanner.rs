@@ -97,6 +97,10 @@ impl World {
             self.armed_at = vec![0; self.state.len()];
         }
         self.scope = Some(scope);
+        if period == u64::MAX {
+            self.scanners.iter_mut().for_each(|one| one.next = u64::MAX);
+            return;
+        }
         for program in 0..self.scanners.len() {
             let bytes = self.space.program_bytes(program);
             let (chunk, interval) = match &mut self.movement.pace {

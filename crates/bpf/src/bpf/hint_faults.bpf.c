@@ -60,6 +60,7 @@ struct linux_binprm;
 /* What the fault handler knows and the accounting of the fault does not. */
 struct pending {
 	__u64 address;	/* 0: nothing pending */
+	__u64 since;	/* ns */
 	__u32 write;
 	__u32 pad;
 };
@@ -176,6 +177,7 @@ int BPF_PROG(on_fault, struct vm_area_struct *vma, unsigned long address,
 	if (!p)
 		return 0;	/* counted in on_hint, if it was one */
 	p->address = address;
+	p->since = bpf_ktime_get_ns();
 	p->write = flags & FAULT_FLAG_WRITE;
 	return 0;
 }
@@ -197,6 +199,7 @@ int BPF_PROG(on_hint, int last_cpupid, int node, int pages, int flags)
 	r = reserve(HINT_FAULT, tgid, (__u32)id);
 	if (r) {
 		r->start = p->address;
+		r->end = p->since;
 		r->node = node;
 		r->pages = pages;
 		r->flags = (p->write ? HINT_WRITE : 0) |

@@ -35,7 +35,7 @@ enum hint_managed {
 struct hint_record {
 	__u64 time;	/* ns */
 	__u64 start;	/* address */
-	__u64 end;	/* address behind the range; 0 but for a scan */
+	__u64 end;	/* address behind the range of a scan; ns when a fault began */
 	__u32 tgid;
 	__u32 tid;
 	__u32 peer;	/* the parent in a fork; else 0 */

@@ -22,6 +22,7 @@ use terrace_policy::Host;
 use terrace_policy::Mechanism;
 use terrace_policy::Migration;
 use terrace_policy::Policy;
+use terrace_policy::ScanScope;
 use terrace_policy::Verdict;
 use terrace_policy::kit::Random;
 use terrace_policy::presets::mtm::Mtm;
@@ -60,8 +61,10 @@ pub(crate) struct Machine {
     pub(crate) moves: Vec<(PageRef, Migration)>,
     pub(crate) sampling: bool,
     pub(crate) armed: Option<Nanos>,
-    /// For each page that is asked for so many are armed; none are where that is 0.
-    pub(crate) arms: u64,
+    /// Chunks that the scanner arms in a step at least; none are where that is 0.
+    pub(crate) step: u64,
+    /// What a hint fault takes, where that is told; else it takes as long as 12 scans.
+    pub(crate) fault_takes: Option<Nanos>,
     /// Of the hint faults that there are to be, those of the last page, in 1/2^32.
     due: u64,
     faulted: usize,
@@ -108,7 +111,8 @@ impl Machine {
             moves: Vec::new(),
             sampling: true,
             armed: None,
-            arms: 0,
+            step: 0,
+            fault_takes: None,
             due: 0,
             faulted: 0,
             cleared: BTreeMap::new(),
@@ -165,16 +169,16 @@ impl Machine {
     pub(crate) fn intervals(&mut self, more: usize) {
         let wanted = self.intervals.len() + more;
         while self.intervals.len() < wanted {
-            self.step();
+            self.go_on();
         }
     }
 
     /// The next thing that happens.
-    pub(crate) fn step(&mut self) {
+    pub(crate) fn go_on(&mut self) {
         let answer = self.open.as_ref().map_or(Nanos::MAX, |(at, _)| *at);
         let next = self.policy.next_deadline().min(self.memory_at).min(answer);
         let next = self.now.max(next);
-        self.fault(next.since(self.now));
+        self.arm(next.since(self.now));
         self.now = next;
         if self.now >= answer
             && let Some((_, pages)) = self.open.take()
@@ -194,35 +198,63 @@ impl Machine {
         self.carry_out();
     }
 
-    /// Hint faults of so long: every page of 2 MiB has one in a pass, which takes as long as 12 scans.
-    fn fault(&mut self, span: Nanos) {
-        let period = self.armed.unwrap_or(Nanos::MAX);
-        let pages = self.chunks.len() as u64 * self.arms;
+    /// The scanner's steps in so long: the pass takes the period, and a step is of some 2 MiB at least. Each page that is armed is
+    /// accessed at once.
+    fn arm(&mut self, span: Nanos) {
+        let Some(period) = self.armed.filter(|period| *period < Nanos::MAX) else {
+            return;
+        };
+        if self.step == 0 {
+            return;
+        }
+        let pages = self.chunks.len() as u64;
         let due = (u128::from(span.0 * pages) << 32) / u128::from(period.0);
         self.due += u64::try_from(due).expect("a short time");
-        for _ in 0..self.due >> 32 {
-            self.faulted = (self.faulted + 1) % self.chunks.len();
-            let page = PageRef {
-                pid: PID,
-                addr: Addr(BASE + self.faulted as u64 * CHUNK_BYTES),
-                size: PageSize::Huge2M,
-            };
-            let fault = Event::HintFault {
-                page,
-                node: self.chunks[self.faulted].node,
-                write: false,
-                cpu_node: Some(NodeId(0)),
-                idle: None,
-            };
-            self.policy.observe(self.now, &fault);
-            self.spent = self.spent + Nanos(12 * (self.scan.0 + self.lost.0));
-            let before = self.armed;
-            self.carry_out();
-            if self.armed != before {
-                break;
-            }
+        while self.due >> 32 > 0 && self.armed == Some(period) {
+            let pages = (self.due >> 32).max(self.step);
+            self.due -= (self.due >> 32) << 32;
+            self.arm_step(pages);
         }
-        self.due &= u64::from(u32::MAX);
+    }
+
+    fn arm_step(&mut self, pages: u64) {
+        let first = self.faulted as u64;
+        let end = (first + pages).min(self.chunks.len() as u64);
+        let at = |chunk: u64| Addr(BASE + chunk * CHUNK_BYTES);
+        let (start, end_at) = (at(first), at(end));
+        let armed = Event::Armed {
+            pid: PID,
+            range: Range { start, end: end_at },
+            scope: ScanScope::All,
+        };
+        self.policy.observe(self.now, &armed);
+        for chunk in first..end {
+            self.fault(chunk);
+        }
+        self.faulted = usize::try_from(end).expect("small") % self.chunks.len();
+        self.carry_out();
+    }
+
+    fn fault(&mut self, chunk: u64) {
+        let page = PageRef {
+            pid: PID,
+            addr: Addr(BASE + chunk * CHUNK_BYTES),
+            size: PageSize::Huge2M,
+        };
+        let fault = Event::HintFault {
+            page,
+            node: self.chunks[usize::try_from(chunk).expect("small")].node,
+            write: false,
+            cpu_node: Some(NodeId(0)),
+            idle: None,
+        };
+        self.policy.observe(self.now, &fault);
+        let scans = Nanos(12 * (self.scan.0 + self.lost.0));
+        self.spent = self.spent + self.fault_takes.unwrap_or(scans);
+        if let Some(took) = self.fault_takes {
+            let told = Event::Faulted { faults: 1, took };
+            self.policy.observe(self.now, &told);
+        }
     }
 
     fn carry_out(&mut self) {

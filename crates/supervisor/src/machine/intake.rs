@@ -207,6 +207,7 @@ fn read(
     let as_samples = tracking.samples();
     let mut batch = Batch::default();
     let mut found = false;
+    let (mut faults, mut took) = (0, Nanos::ZERO);
     let unknown = |pid: &Pid| known.is_some_and(|known| !known.contains(pid));
     let mut take = |event| match event {
         TrackEvent::HintFault(HintFault { pid, .. })
@@ -214,7 +215,10 @@ fn read(
         | TrackEvent::Sample(Sample { pid, .. })
             if unknown(&pid) => {}
         TrackEvent::HintFault(fault) if as_samples => batch.push(&stand_in(&fault), blocks),
-        TrackEvent::HintFault(fault) => hint_fault(now, &fault, engine),
+        TrackEvent::HintFault(fault) => {
+            (faults, took) = (faults + 1, took + fault.took);
+            hint_fault(now, &fault, engine);
+        }
         TrackEvent::Scanned {
             pid, range, all, ..
         } => {
@@ -235,6 +239,9 @@ fn read(
     }
     for event in batch.finish() {
         engine.observe(now, &event);
+    }
+    if faults > 0 {
+        engine.observe(now, &Event::Faulted { faults, took });
     }
     found
 }

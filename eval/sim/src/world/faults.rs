@@ -54,6 +54,10 @@ impl World {
             }
         };
         engine.observe(Nanos(self.now), &event);
+        if !self.tracked.stands_in {
+            let took = Nanos(round(fault));
+            engine.observe(Nanos(self.now), &Event::Faulted { faults: 1, took });
+        }
         if self.movement.synchronous || Nanos(self.now) >= engine.policy().next_deadline() {
             self.in_fault = Some(program);
             self.pump(engine);

@@ -81,6 +81,7 @@ impl Policy for Adaptive {
             }
             Event::Sampled { write: true, .. }
             | Event::HintFault { .. }
+            | Event::Faulted { .. }
             | Event::Armed { .. }
             | Event::Mapped { .. }
             | Event::Resident { .. }

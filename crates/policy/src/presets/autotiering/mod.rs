@@ -327,6 +327,7 @@ impl Policy for Autotiering {
             | Event::Probed { .. }
             | Event::Moved { .. }
             | Event::Parts { .. }
+            | Event::Faulted { .. }
             | Event::Runs { .. }
             | Event::Refused { .. }
             | Event::Share { .. } => {}

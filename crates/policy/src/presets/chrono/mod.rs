@@ -324,6 +324,7 @@ impl Policy for Chrono {
             | Event::Moved { .. }
             | Event::Latency { .. }
             | Event::Parts { .. }
+            | Event::Faulted { .. }
             | Event::Runs { .. }
             | Event::Refused { .. }
             | Event::Share { .. } => {}

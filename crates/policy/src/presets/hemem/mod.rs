@@ -453,6 +453,7 @@ impl Policy for Hemem {
             | Event::Watched { .. }
             | Event::Latency { .. }
             | Event::Parts { .. }
+            | Event::Faulted { .. }
             | Event::Runs { .. }
             | Event::Refused { .. }
             | Event::ShadowLost { .. } => {}

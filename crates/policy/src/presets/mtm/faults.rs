@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hint faults, which say whose accesses they are (6.2): how many are asked for.
+//! Hint faults, which say whose accesses they are (6.2): how many pages are armed for them.
+//!
+//! One for every 12 scans. The scanner is on until there have been as many, or they have had their part of the interval's budget; then it is
+//! off until an interval wants more: in a step it arms 2 MiB at least, which may be more than an interval is to have.
 
 use terrace_core::Nanos;
 use terrace_core::NodeId;
@@ -14,31 +17,52 @@ use crate::event::ScanScope;
 const FASTEST_PASS: Nanos = Nanos::from_secs(1);
 const SLOWEST_PASS: Nanos = Nanos::from_secs(3_600);
 
+/// What the scanner was asked for.
+#[derive(Debug)]
+pub(super) struct Arming {
+    /// Nobody arms hint faults.
+    pub(super) unserved: bool,
+    /// Hint faults that there are to be still; below 0 where there were more than that.
+    wanted: i64,
+    /// The pass that was asked for; none while no pages are armed.
+    pass: Option<Nanos>,
+}
+
+impl Arming {
+    pub(super) const fn new(unserved: bool) -> Self {
+        Self {
+            unserved,
+            wanted: 0,
+            pass: None,
+        }
+    }
+}
+
 impl Mtm {
-    /// One hint fault for every 12 scans (6.2), where processors see memory differently: a pass over all pages takes as
-    /// many intervals as that makes.
-    pub(super) fn ask_for_faults(&mut self, took: Nanos) {
-        if self.unarmed || !self.views.several() {
+    /// Hint faults are asked for: where processors see memory differently.
+    pub(super) fn has_faults(&self) -> bool {
+        !self.arming.unserved && self.views.several()
+    }
+
+    /// What an interval is to have: a pass over all pages would take as many intervals as that makes.
+    pub(super) fn ask_for_faults(&mut self) {
+        if !self.has_faults() {
             return;
         }
         let pages = self.counters.scanned.min(self.counters.samples);
         let scans = pages * (u64::from(self.params.num_scans) + 1);
-        let faults = u128::from((scans / SCANS_A_FAULT).max(1));
-        let as_long = |time: u128| Nanos(u64::try_from(time).unwrap_or(u64::MAX));
+        let faults = (scans / SCANS_A_FAULT).max(1);
+        let more = i64::try_from(faults).unwrap_or(i64::MAX);
+        let arming = &mut self.arming;
+        // What an interval did not get is not made up for.
+        arming.wanted = arming.wanted.saturating_add(more).min(more);
         let known = u128::from(self.regions.known_pages());
-        let period = as_long(u128::from(self.params.interval.0) * known / faults);
-        let told =
-            self.counters.faults - std::mem::replace(&mut self.faults_before, self.counters.faults);
-        let before = self.faults.unwrap_or(Nanos::ZERO);
-        // The scanner has a pace of its own: more faults than are wanted make the pass longer.
-        let stopped = self.stopped.take();
-        let armed = stopped.map_or(took, |at| at.since(self.begun)).0.max(1);
-        let at_that_pace = u128::from(told) * u128::from(took.0) / u128::from(armed);
-        let longer = as_long(u128::from(before.0) * at_that_pace / faults);
+        let period = u128::from(self.params.interval.0) * known / u128::from(faults);
+        let period = u64::try_from(period).map_or(SLOWEST_PASS, Nanos);
         let period = period.clamp(FASTEST_PASS, SLOWEST_PASS);
-        let period = period.max(longer).min(SLOWEST_PASS);
-        if stopped.is_some() || before.0.abs_diff(period.0) > before.0 / 4 {
-            self.faults = Some(period);
+        let other = |before: Nanos| before.0.abs_diff(period.0) > before.0 / 4;
+        if arming.wanted > 0 && arming.pass.is_none_or(other) {
+            arming.pass = Some(period);
             self.pass(period);
         }
     }
@@ -50,13 +74,18 @@ impl Mtm {
         });
     }
 
-    /// A hint fault says whose access it was. Where there are more in an interval than its budget has room for, the
-    /// longest pass is asked for until it ends; nothing stops the scanner altogether.
-    pub(super) fn faulted(&mut self, now: Nanos, page: PageRef, cpu_node: Option<NodeId>) {
+    fn stop(&mut self) {
+        if self.arming.pass.take().is_some() {
+            self.pass(Nanos::MAX);
+        }
+    }
+
+    /// A hint fault says whose access it was.
+    pub(super) fn faulted(&mut self, page: PageRef, cpu_node: Option<NodeId>) {
+        self.arming.wanted = self.arming.wanted.saturating_sub(1);
         let enough = self.overhead.faulted(&self.params) && self.params.overhead_control;
-        if enough && self.faults.is_some() && self.stopped.is_none() {
-            self.stopped = Some(now);
-            self.pass(SLOWEST_PASS);
+        if enough || self.arming.wanted <= 0 {
+            self.stop();
         }
         self.counters.faults += 1;
         if let Some(cpu_node) = cpu_node

@@ -169,7 +169,7 @@ impl Mtm {
 
     /// How many pages another scan may have that follows so many (5.3); none where that was the last.
     fn fits_now(&self, done: u8) -> u64 {
-        let faults = self.faults.is_some();
+        let faults = self.has_faults();
         if done > self.params.num_scans {
             0
         } else if self.params.overhead_control {
@@ -213,7 +213,7 @@ impl Mtm {
         self.average();
         self.space();
         let took = now.since(self.begun);
-        let (regions, faults) = (self.regions.len() as u64, self.faults.is_some());
+        let (regions, faults) = (self.regions.len() as u64, self.has_faults());
         self.overhead.end(&self.params, regions, faults, took);
         if self.params.adaptive_regions {
             let (tau_m, tau_s) = self.overhead.thresholds(&self.params);
@@ -221,7 +221,7 @@ impl Mtm {
             self.counters.split += self.regions.split(tau_s);
         }
         self.settle();
-        self.ask_for_faults(took);
+        self.ask_for_faults();
         self.plan();
     }
 
@@ -259,7 +259,7 @@ impl Mtm {
 
     /// Equation 1; without control, a sample for each region at least.
     fn num_ps(&mut self) -> u64 {
-        let faults = self.faults.is_some();
+        let faults = self.has_faults();
         let bound = self.overhead.num_ps(&self.params, 0, faults);
         let bound = bound.unwrap_or(MEASURED_PAGES).max(1);
         self.counters.num_ps = if self.params.overhead_control {

@@ -53,6 +53,7 @@ use crate::event::Reason;
 use crate::kit::FreeMemory;
 use crate::kit::Random;
 use crate::preset::Colour;
+use faults::Arming;
 use figures::Figures;
 use interval::Stage;
 use orders::Orders;
@@ -120,14 +121,7 @@ pub struct Mtm {
     params: Params,
     tiers: Tiers,
     views: Views,
-    /// The pass over hint faults that was asked for; none where nobody arms any, or all processors see the same.
-    faults: Option<Nanos>,
-    /// When this interval had as many hint faults as it may have, and the longest pass was asked for.
-    stopped: Option<Nanos>,
-    /// Nobody arms hint faults.
-    unarmed: bool,
-    /// Hint faults that had told accessors when the interval began.
-    faults_before: u64,
+    arming: Arming,
     /// Of all nodes, bytes.
     machine_bytes: u64,
     regions: Regions,
@@ -168,10 +162,7 @@ impl Mtm {
             views: Views::new(&host.tiers, &host.views),
             tiers: host.tiers.clone(),
             machine_bytes: nodes.map(|node| node.capacity_bytes).sum(),
-            faults: None,
-            faults_before: 0,
-            stopped: None,
-            unarmed: !host.given.contains(Capabilities::HINT_FAULTS),
+            arming: Arming::new(!host.given.contains(Capabilities::HINT_FAULTS)),
             regions: Regions::default(),
             quota: Quota::default(),
             profile: Profile::default(),
@@ -218,10 +209,7 @@ impl Mtm {
 
     fn refused(&mut self, now: Nanos, what: Action) {
         match what {
-            Action::Scan { .. } => {
-                self.faults = None;
-                self.unarmed = true;
-            }
+            Action::Scan { .. } => self.arming.unserved = true,
             Action::ProbeRange { .. } => self.answered(now, 1),
             _ => {}
         }
@@ -289,7 +277,8 @@ impl Policy for Mtm {
             }
             Event::Refused { what, .. } => self.refused(now, what),
             Event::Memory { node, memory } => self.memory.sampled(node, memory),
-            Event::HintFault { page, cpu_node, .. } => self.faulted(now, page, cpu_node),
+            Event::HintFault { page, cpu_node, .. } => self.faulted(page, cpu_node),
+            Event::Faulted { faults, took } => self.overhead.faults_took(faults.into(), took),
             Event::Armed { .. }
             | Event::Resident { .. }
             | Event::ShadowLost { .. }

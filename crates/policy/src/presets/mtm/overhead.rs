@@ -10,14 +10,14 @@
 //! its scans, at the price that those before it had: where that is more than was planned, they are of fewer pages.
 //!
 //! What a scan takes is measured with every scan ([`crate::Event::Watched`]), what it takes of the program included.
-//! `one_scan_overhead` is a moving average over intervals. A hint fault takes as long as 12 scans and there is one for
-//! every 12 of them (6.2): half of the budget is theirs.
+//! `one_scan_overhead` is a moving average over intervals. There is a hint fault for every 12 scans (6.2). What one takes is measured, too
+//! ([`crate::Event::Faulted`]); where it is not, it is as long as 12 scans, and half of the budget is for hint faults.
 
 use terrace_core::Nanos;
 
 use super::params::Params;
 
-/// So many scans have a hint fault, which takes as long as so many (6.2).
+/// So many scans have a hint fault, which takes as long as so many where nobody tells (6.2).
 pub(super) const SCANS_A_FAULT: u64 = 12;
 /// Before the first interval pages are scanned so often at most, which may take this part of what an interval may.
 const TRIES: u64 = 9;
@@ -37,8 +37,12 @@ pub(super) struct Overhead {
     /// Pages scanned in this interval, or before the first one, and the time that it took.
     pages: u64,
     scanned: Nanos,
-    /// Hint faults of this interval.
+    /// Hint faults of this interval, and of those whose time is told how many and how long.
     faults: u64,
+    told: u64,
+    faulted: Nanos,
+    /// What a hint fault takes, ns, by those of the last interval that had any; none where nobody tells.
+    fault_ns: Option<f64>,
     /// Of scans before the first interval, until that ends.
     before: Nanos,
     /// Of all intervals that ended.
@@ -61,6 +65,9 @@ impl Overhead {
             pages: 0,
             scanned: Nanos::ZERO,
             faults: 0,
+            told: 0,
+            faulted: Nanos::ZERO,
+            fault_ns: None,
             before: Nanos::ZERO,
             ended: Nanos::ZERO,
             worst: 0,
@@ -83,14 +90,33 @@ impl Overhead {
         self.pages += pages;
     }
 
-    /// A hint fault was taken. Whether those of this interval have had their half of its budget.
+    /// A hint fault was taken. Whether those of this interval have had their part of its budget.
     pub(super) fn faulted(&mut self, params: &Params) -> bool {
         self.faults += 1;
-        self.faults_ns() >= Self::budget(params) / 2.0
+        self.faults_ns() >= Self::budget(params) * self.faults_part()
+    }
+
+    /// So many took so long.
+    pub(super) fn faults_took(&mut self, faults: u64, took: Nanos) {
+        self.told += faults;
+        self.faulted = self.faulted + took;
     }
 
     fn faults_ns(&self) -> f64 {
-        (self.faults * SCANS_A_FAULT) as f64 * self.scan_ns().unwrap_or(0.0)
+        let untold = self.faults.saturating_sub(self.told);
+        self.faulted.0 as f64 + untold as f64 * self.fault_ns()
+    }
+
+    /// What a hint fault takes.
+    fn fault_ns(&self) -> f64 {
+        let scans = SCANS_A_FAULT as f64 * self.scan_ns().unwrap_or(0.0);
+        self.fault_ns.unwrap_or(scans)
+    }
+
+    /// The part of a budget that is for hint faults, of which there is one for so many scans.
+    fn faults_part(&self) -> f64 {
+        let (fault, scan) = (self.fault_ns().max(0.1), self.scan_ns().unwrap_or(0.1));
+        fault / (fault + SCANS_A_FAULT as f64 * scan)
     }
 
     /// What this interval's profiling took.
@@ -111,12 +137,9 @@ impl Overhead {
     /// Equation 1 for the scans of an interval that follow the first `done`; none before a scan was measured.
     pub(super) fn num_ps(&self, params: &Params, done: u8, faults: bool) -> Option<u64> {
         let scans = f64::from(params.num_scans) + 1.0 - f64::from(done);
-        let half = if faults {
-            Self::budget(params) / 2.0
-        } else {
-            0.0
-        };
-        let others = self.before.0 as f64 + self.faults_ns().max(half);
+        let part = if faults { self.faults_part() } else { 0.0 };
+        let theirs = Self::budget(params) * part;
+        let others = self.before.0 as f64 + self.faults_ns().max(theirs);
         let left = Self::budget(params) - others - self.scanned.0 as f64;
         Some((left / (self.scan_ns()? * scans)) as u64)
     }
@@ -151,8 +174,11 @@ impl Overhead {
         self.ended = self.ended + spent;
         let mean = |each: f64| self.scan_ns.map_or(each, |before| (before + each) / 2.0);
         self.scan_ns = self.scan_ns().map(mean);
-        (self.pages, self.faults) = (0, 0);
-        (self.scanned, self.before) = (Nanos::ZERO, Nanos::ZERO);
+        if self.told > 0 {
+            self.fault_ns = Some(self.faulted.0 as f64 / self.told as f64);
+        }
+        (self.pages, self.faults, self.told) = (0, 0, 0);
+        (self.scanned, self.before, self.faulted) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
         let num_ps = self.num_ps(params, 0, faults).unwrap_or(u64::MAX).max(1);
         let scans = f64::from(params.num_scans);
         if params.overhead_control && regions > num_ps {

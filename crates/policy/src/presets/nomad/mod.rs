@@ -189,6 +189,7 @@ impl Policy for Nomad {
             | Event::Moved { .. }
             | Event::Latency { .. }
             | Event::Parts { .. }
+            | Event::Faulted { .. }
             | Event::Runs { .. }
             | Event::Refused { .. }
             | Event::Share { .. } => {}

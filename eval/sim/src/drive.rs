@@ -501,7 +501,7 @@ impl<'a> Run<'a> {
             shadow_bytes_end: world.shadow_bytes(),
             metadata_bytes: self.metadata,
             simulator_bytes: self.clock.bytes()
-                + (world.state.len() * 2 + world.armed_at.len() * 4 + world.shadow_on.len()) as u64,
+                + (world.state.len() * 2 + world.armed_at.len() * 8 + world.shadow_on.len()) as u64,
             oracle_ops_per_s: None,
             quality,
         }

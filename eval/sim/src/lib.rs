@@ -32,6 +32,7 @@ mod hardware;
 mod in_turn;
 mod memory;
 mod memory_mode;
+mod metrics;
 mod mover;
 pub mod outcome;
 mod placement;

@@ -10,11 +10,15 @@
 //! exceed 1. Pages on slow nodes at the beginning or at the end count, with the probability that they
 //! were accessed in the run if all of it was like its last phase; those that were there only in between
 //! do not.
+//!
+//! Idle times are the last one of each page that had a hint fault, against its rate in the last phase: by the mean rate of its program
+//! over the run.
 
 use crate::Setup;
 use crate::access_rates::AccessRates;
 use crate::access_rates::UnitRates;
 use crate::hardware::NODES;
+use crate::outcome::IdleTimes;
 use crate::outcome::Quality;
 use crate::world::World;
 
@@ -93,9 +97,13 @@ impl Watch {
         let visits = &world.totals.visits;
         let rates: Vec<f64> = visits.iter().map(|v| v / world.now.max(1) as f64).collect();
         let truth = truth(setup, world, phases, &rates);
-        let mut accessed = 0.0;
+        let (mut accessed, mut idle) = (0.0, Idle::default());
         for (program, truth) in truth.programs.iter().enumerate() {
             for unit in world.space.program_units(program) {
+                if let Some(last) = world.idle.get(unit as usize).filter(|last| **last > 0) {
+                    let (read, write) = truth.visits(&world.space, unit);
+                    idle.add((read + write) * rates[program], f64::from(*last) * 16_384.0);
+                }
                 if self.slow[unit as usize] || is_slow(world, unit) {
                     let (read, write) = truth.visits(&world.space, unit);
                     accessed += 1.0 - (-(read + write) * visits[program]).exp();
@@ -107,6 +115,48 @@ impl Watch {
             precision: self.sum.precision / looks,
             f1: self.sum.f1 / looks,
             page_promotion_ratio: (accessed > 0.0).then(|| promoted as f64 / accessed),
+            idle: idle.told(),
+        })
+    }
+}
+
+/// Sums over pages of the logarithms of rate (x) and idle time (y).
+#[derive(Debug, Default)]
+struct Idle {
+    pages: f64,
+    x: f64,
+    y: f64,
+    xx: f64,
+    yy: f64,
+    xy: f64,
+    intervals: f64,
+}
+
+impl Idle {
+    /// A page with so many accesses a ns, idle for so many ns.
+    fn add(&mut self, rate: f64, idle: f64) {
+        if rate <= 0.0 {
+            return;
+        }
+        let (x, y) = (rate.ln(), idle.ln());
+        self.pages += 1.0;
+        self.x += x;
+        self.y += y;
+        self.xx += x * x;
+        self.yy += y * y;
+        self.xy += x * y;
+        self.intervals += rate * idle;
+    }
+
+    /// Nothing of fewer than a hundred pages, or of pages that are all alike.
+    fn told(&self) -> Option<IdleTimes> {
+        let n = self.pages;
+        let spread = |squares: f64, sum: f64| squares / n - (sum / n).powi(2);
+        let (x, y) = (spread(self.xx, self.x), spread(self.yy, self.y));
+        let both = self.xy / n - self.x / n * (self.y / n);
+        (n >= 100.0 && x > 1e-9 && y > 1e-9).then(|| IdleTimes {
+            correlation: both / (x * y).sqrt(),
+            intervals: self.intervals / n,
         })
     }
 }

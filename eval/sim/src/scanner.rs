@@ -93,9 +93,7 @@ impl Scanner {
 impl World {
     /// Starts or changes the scan of all programs.
     pub(crate) fn start_scan(&mut self, now: u64, scope: ScanScope, period: u64) {
-        if self.armed_at.is_empty() {
-            self.armed_at = vec![0; self.state.len()];
-        }
+        self.make_armed();
         self.scope = Some(scope);
         if period == u64::MAX {
             self.scanners.iter_mut().for_each(|one| one.next = u64::MAX);

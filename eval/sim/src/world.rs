@@ -187,6 +187,8 @@ pub(crate) struct World {
     pub(crate) state: Vec<u16>,
     /// By unit: when it was armed, in 16 us. Empty until something is.
     pub(crate) armed_at: Vec<u32>,
+    /// By unit: its last captured idle time in 16 us, 0 without one. Empty until something is armed.
+    pub(crate) idle: Vec<u32>,
     /// By unit: the node of its shadow. Empty until there is one.
     pub(crate) shadow_on: Vec<u8>,
     /// By program: units with shadows, the oldest first; some are gone since.
@@ -263,6 +265,7 @@ impl World {
             movement,
             state: vec![bits::NODE; space.units() as usize],
             armed_at: Vec::new(),
+            idle: Vec::new(),
             shadow_on: Vec::new(),
             shadows: vec![VecDeque::new(); programs],
             workers: Workers::new(programs, movement.commit_copies),
@@ -411,11 +414,17 @@ impl World {
         self.note(Note::Moved { unit, from, to });
     }
 
-    /// Arms a page by itself.
-    pub(crate) fn arm(&mut self, unit: u32) {
+    /// Room for what is kept of armed pages.
+    pub(crate) fn make_armed(&mut self) {
         if self.armed_at.is_empty() {
             self.armed_at = vec![0; self.state.len()];
+            self.idle = vec![0; self.state.len()];
         }
+    }
+
+    /// Arms a page by itself.
+    pub(crate) fn arm(&mut self, unit: u32) {
+        self.make_armed();
         self.set(unit, bits::ARMED);
         self.armed_at[unit as usize] = u32::try_from(self.now >> 14).unwrap_or(u32::MAX);
         self.note(Note::ArmedAlone { unit });

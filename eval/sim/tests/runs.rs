@@ -53,6 +53,35 @@ fn same_seed_same_result_bit_for_bit() {
     }
 }
 
+/// Chrono 3.1.1: the shorter a page's idle time, the more often it is accessed; where all are accessed alike there is nothing to
+/// tell.
+#[test]
+fn idle_times_tell_rates() {
+    let run = |workload| {
+        let mut setup = Setup {
+            workload: Workload::named(workload, &Sizes::fast_free(16 << 20)).expect("known"),
+            cache: false,
+            seconds: 20.0,
+            ..setup("chrono")
+        };
+        let set = |name: &str, value: &str| (name.to_owned(), value.to_owned().into());
+        let params = [
+            set("cit", "faults"),
+            set("probe", "faults"),
+            set("scan_period", "2s"),
+        ];
+        setup.params.extend(params);
+        let outcome = terrace_sim::run(&setup, &mut |_| {}).expect("fine");
+        let metric = |name| outcome.metric(name);
+        (metric("idle_correlation"), metric("idle_intervals"))
+    };
+    let (correlation, intervals) = run("pmbench");
+    let (correlation, intervals) = (correlation.expect("faults"), intervals.expect("faults"));
+    assert!(correlation < -0.5, "{correlation}");
+    assert!((0.75..1.25).contains(&intervals), "{intervals}");
+    assert_eq!(run("gups-uniform").0, None);
+}
+
 /// Chrono 2.4: what is placed best matches the hot set best, and costs no promotion.
 #[test]
 fn placements_are_judged() {

@@ -34,6 +34,8 @@ impl World {
         self.charge(program, Charge::Profiling, fault);
         self.supervise(self.costs.supervisor_fault_ns);
         let armed = u64::from(self.armed_at[unit as usize]) << 14;
+        let idle = at.saturating_sub(armed);
+        self.idle[unit as usize] = u32::try_from((idle >> 14).max(1)).unwrap_or(u32::MAX);
         let node = crate::hardware::node_id(self.node(unit));
         let event = if self.tracked.stands_in {
             let first = self.space.base_pages(unit).0;
@@ -49,7 +51,7 @@ impl World {
                 page: self.space.page(unit),
                 node,
                 write,
-                idle: Some(Nanos(at.saturating_sub(armed))),
+                idle: Some(Nanos(idle)),
                 cpu_node: self.cpu_node(program),
             }
         };

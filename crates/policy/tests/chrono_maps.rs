@@ -26,7 +26,7 @@ use world::World;
 use world::heats;
 
 const BUCKETS: usize = 28;
-/// Of a node at least (`LEAST` in `dcsc.rs`).
+/// Of a node at least (`LEAST` in `victims.rs`).
 const VICTIMS: f64 = 1_024.0;
 /// A pass's first rung is such a part of the threshold (`FINER` in the preset).
 const FINER: f64 = 32.0;
@@ -203,21 +203,16 @@ fn heat_maps_are_as_near_to_the_truth_as_their_way_allows() {
             let uniform = name == "uniform";
             // Of the victims 1 % may be undecided at a look; as much again for the draw's own spread.
             assert!(bits[1] < draw[1] + 0.02, "by bits around the cut: {row}");
-            let late = if name == "zipf" { 0.15 } else { draw[1] + 0.02 };
+            assert!(chosen[1] < draw[1] + 0.02, "chosen around the cut: {row}");
+            let late = if name == "zipf" { 0.1 } else { draw[1] + 0.02 };
             assert!(faults[1] < late, "by faults around the cut: {row}");
-            // Measured up to 0.68 and 0.21 (docs/papers/chrono.md).
-            assert!(
-                bits[0] < if uniform { 0.04 } else { 0.75 },
-                "by bits: {row}"
-            );
-            assert!(
-                faults[0] < if uniform { 0.04 } else { 0.25 },
-                "by faults: {row}"
-            );
-            assert!(
-                uniform || faults[0] < bits[0],
-                "faults wait for the cold: {row}"
-            );
+            // Measured up to 0.40, 0.21 and 0.67 (docs/papers/chrono.md).
+            for (of, most) in [(bits, 0.45), (faults, 0.25), (chosen, 0.75)] {
+                assert!(
+                    of[0] < if uniform { 0.04 } else { most },
+                    "all of it: {row}"
+                );
+            }
         }
     }
 }

@@ -228,7 +228,7 @@ impl Reference {
     }
 
     /// "Comparing the hot pages in the slow-tier with the cold pages in the fast-tier". Nothing as long as more than 1 % of
-    /// the victims, with rounds to go, may still come to be above the cut.
+    /// the victims, with rounds to go, are in the bucket of the overlap point or below still.
     fn compare(&mut self, now: Nanos, free: u64) -> Option<Overlap> {
         let drawn = self.statistics.drawn?;
         let mut maps = [vec![0; self.params.buckets], vec![0; self.params.buckets]];
@@ -252,7 +252,7 @@ impl Reference {
             maps[usize::from(self.fast.contains(n))][level(idle, self.params.buckets)] += 1;
         }
         let found = overlap(&maps, free)?;
-        let undecided = waiting.iter().filter(|idle| (idle.0 as f64) < found.cut);
+        let undecided = waiting.iter().filter(|idle| (idle.0 as f64) < found.end);
         let undecided = undecided.count();
         let age = self.params.scan_period.0 * u64::from(self.params.rounds);
         if undecided * 100 > counted && now.since(drawn).0 < age {
@@ -267,6 +267,8 @@ impl Reference {
 struct Overlap {
     /// The idle time below which as many pages are as the fast node holds or has room for, ns.
     cut: f64,
+    /// Where the bucket of the cut ends.
+    end: f64,
     /// Slow pages that are below it.
     misplaced: f64,
     all: f64,
@@ -294,6 +296,7 @@ fn overlap([slow, fast]: &[Vec<u64>; 2], free: u64) -> Option<Overlap> {
             };
             return Some(Overlap {
                 cut: (ms * 1e6).floor().max(1e6),
+                end: (i as f64).exp2() * 1e6,
                 misplaced: slow_below as f64 + part * *slow as f64,
                 all,
             });
@@ -304,6 +307,7 @@ fn overlap([slow, fast]: &[Vec<u64>; 2], free: u64) -> Option<Overlap> {
     // All fit: nothing is too cold.
     (all > 0.0).then(|| Overlap {
         cut: Nanos::from_millis(1 << 27).0 as f64,
+        end: Nanos::from_millis(1 << 27).0 as f64,
         misplaced: slow_below as f64,
         all,
     })

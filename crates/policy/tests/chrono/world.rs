@@ -282,10 +282,16 @@ impl World {
         found.map_or(0, |(_, value)| *value)
     }
 
-    /// Pages that are below the threshold in both rounds, on average, for each that fits into the fast node.
-    pub(crate) fn below(&self) -> f64 {
+    /// Pages that are below the threshold in both rounds, on average, for each that fits into the fast node: by what the
+    /// heat maps are made from.
+    pub(crate) fn below(&self, params: &Params) -> f64 {
         let threshold = self.counter("cit_threshold") as f64 / 1e6;
-        let below = |period: &f64| (threshold / period).min(1.0).powi(2);
+        let last = *self.rungs.last().expect("a rung");
+        let pass = match params.probe {
+            Probe::AccessedBits => last.as_secs_f64(),
+            _ => f64::INFINITY,
+        };
+        let below = |period: &f64| idle_below(threshold, *period, pass).powi(2);
         self.heat.iter().map(below).sum::<f64>() / FAST_SIZE as f64
     }
 
@@ -298,6 +304,19 @@ impl World {
         all.sort_by(|a, b| b.total_cmp(a));
         fast / all[..FAST_SIZE].iter().sum::<f64>()
     }
+}
+
+/// The share of idle times below x, of pages whose first access is drawn anew when the next pass clears their bit, if it did not come in this
+/// one; s.
+fn idle_below(x: f64, period: f64, pass: f64) -> f64 {
+    let passes = (x / pass).floor();
+    let rest = if pass.is_finite() {
+        x - passes * pass
+    } else {
+        x
+    };
+    let not_in = |time: f64| 1.0 - (time / period).min(1.0);
+    1.0 - not_in(pass).powf(passes) * not_in(rest)
 }
 
 fn number(page: PageRef) -> usize {

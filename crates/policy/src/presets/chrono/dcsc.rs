@@ -7,8 +7,8 @@
 //! * The scanner arms victims as it comes by, or they alone are armed ([`Probe::ChosenFaults`], as in the paper): when
 //!   they are drawn, and again when a round is over.
 //! * A huge page is one victim that stands for 512 pages.
-//! * A draw is looked at when hardly any victim with rounds to go could still come to lie on the other side of the
-//!   cut, or when it is as old as its rounds of scan periods. Then the next one is drawn.
+//! * A draw is looked at when hardly any victim with rounds to go is still in the cut's bucket or below, and so could come to lie in
+//!   another, or when it is as old as its rounds of scan periods. Then the next one is drawn.
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
@@ -241,7 +241,7 @@ impl Dcsc {
             }
             return None;
         };
-        let undecided = waiting.iter().filter(|idle| **idle < found.cut).count();
+        let undecided = waiting.iter().filter(|idle| **idle < found.end).count();
         let old = now.since(drawn).0 >= params.scan_period.0.saturating_mul(params.rounds.into());
         if undecided * UNDECIDED > counted && !old {
             return None;

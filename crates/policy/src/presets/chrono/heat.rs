@@ -68,6 +68,8 @@ impl HeatMap {
 pub struct Overlap {
     /// The idle time at which they overlap.
     pub cut: Nanos,
+    /// The end of its bucket: what is idle for longer has no part in it.
+    pub end: Nanos,
     /// Base pages of slow tiers below it.
     pub misplaced: f64,
     /// Base pages there are.
@@ -90,6 +92,7 @@ pub fn overlap(fast: &HeatMap, slow: &HeatMap, free: f64) -> Option<Overlap> {
             let part = (-over / here).clamp(0.0, 1.0);
             return Some(Overlap {
                 cut: at(bucket, part),
+                end: at(bucket, 1.0),
                 misplaced: misplaced + part * slow,
                 all,
             });
@@ -100,6 +103,7 @@ pub fn overlap(fast: &HeatMap, slow: &HeatMap, free: f64) -> Option<Overlap> {
     // All fits.
     Some(Overlap {
         cut: COARSEST,
+        end: COARSEST,
         misplaced,
         all,
     })

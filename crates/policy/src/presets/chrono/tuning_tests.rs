@@ -58,6 +58,7 @@ fn heat_maps_set_threshold_and_limit() {
     let mut tuning = Tuning::new(Params::default());
     let found = Overlap {
         cut: Nanos::from_millis(200),
+        end: Nanos::from_millis(256),
         misplaced: 10.0,
         all: 40.0,
     };
@@ -135,7 +136,7 @@ proptest! {
         for (n, (period, cut, misplaced, rest, look)) in (1..).zip(of) {
             periods(&mut tuning, n * MINUTE, &[period]);
             if dcsc && look {
-                let found = Overlap { cut: Nanos(cut), misplaced, all: misplaced + rest + 1.0 };
+                let found = Overlap { cut: Nanos(cut), end: Nanos(cut), misplaced, all: misplaced + rest + 1.0 };
                 tuning.overlap(found, 1 << 40);
                 most = (1 << 40) / MINUTE + 1;
             }

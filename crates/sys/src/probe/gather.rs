@@ -65,7 +65,9 @@ pub(super) fn ask(fact: Fact) -> Answer {
             || Answer::unknown("/proc/self/ns/pid is not readable"),
             |initial| Answer::is(initial, if initial { "initial" } else { "a container's" }),
         ),
-        Fact::Uffd | Fact::UffdWriteProtect | Fact::UffdMove => uffd_features(fact),
+        Fact::Uffd | Fact::UffdWriteProtect | Fact::UffdReadProtect | Fact::UffdMove => {
+            uffd_features(fact)
+        }
         Fact::UffdKernelFaults => permitted(memory::uffd_for_kernel_faults()),
         Fact::UffdUnprivileged => switch("/proc/sys/vm/unprivileged_userfaultfd"),
         Fact::PagemapScan => permitted(memory::pagemap_scan()),
@@ -184,6 +186,9 @@ fn uffd_features(fact: Fact) -> Answer {
     match (memory::uffd_features(), fact) {
         (Ok(_), Fact::Uffd) => Answer::yes(""),
         (Ok(f), Fact::UffdMove) => Answer::is(f.can_move(), "UFFDIO_MOVE, Linux 6.8"),
+        (Ok(f), Fact::UffdReadProtect) => {
+            Answer::is(f.can_protect_reads(), "UFFDIO_RWPROTECT, Linux 7.3")
+        }
         (Ok(f), _) => Answer::is(f.can_write_protect(), "UFFDIO_WRITEPROTECT, Linux 5.7"),
         (Err(Errno::NOSYS), _) => Answer::no("the kernel has no userfaultfd"),
         (Err(e), _) => Answer::unknown(e.to_string()),

@@ -18,6 +18,7 @@ use crate::uffd::Events;
 use crate::uffd::Uffd;
 use crate::uffd::Writers;
 use crate::uffd::read_write;
+use crate::uffd::rwp;
 
 const UFFDIO_API: ioctl::Opcode = read_write::<abi::uffdio_api>(abi::_UFFDIO_API);
 
@@ -30,6 +31,12 @@ impl UffdFeatures {
     #[must_use]
     pub const fn can_move(self) -> bool {
         self.0 & abi::UFFD_FEATURE_MOVE as u64 != 0
+    }
+
+    /// `UFFDIO_RWPROTECT`, with faults that the kernel answers by itself.
+    #[must_use]
+    pub const fn can_protect_reads(self) -> bool {
+        rwp::is_among(self.0)
     }
 
     /// `UFFDIO_WRITEPROTECT` on anonymous memory.

@@ -68,6 +68,7 @@ facts! {
     UffdKernelFaults "uffd_kernel_faults" "userfaultfd may handle faults that the kernel takes.",
     UffdWriteProtect "uffd_wp" "userfaultfd can write-protect.",
     UffdMove "uffd_move" "userfaultfd can move pages.",
+    UffdReadProtect "uffd_rwp" "userfaultfd can protect against reads, too.",
     UffdUnprivileged "uffd_unprivileged" "Programs without privilege may use userfaultfd in full.",
     PagemapScan "pagemap_scan" "The page map can be scanned (PAGEMAP_SCAN).",
     MovePages "move_pages" "Pages can be asked for and moved (move_pages).",

@@ -135,6 +135,16 @@ const RULES: &[Rule] = &[
         ),
     },
     Rule {
+        what: "hint faults of chosen pages",
+        needs: &[],
+        wants: &[Fact::UffdReadProtect],
+        without: ("", ""),
+        limited: (
+            "no policy can arm a page of its choice: `probe=chosen-faults` of chrono is refused",
+            "use a kernel with CONFIG_USERFAULTFD_RWP (Linux 7.3)",
+        ),
+    },
+    Rule {
         what: "ordinary migration (move_pages)",
         needs: &[Fact::MovePages],
         wants: &[Fact::CapSysPtrace, Fact::CapSysNice],

@@ -10,10 +10,13 @@
 //!   change until after the event was read, and every ioctl of [`ops`] answers `EAGAIN` meanwhile.
 //!   `REMOVE` is the exception that bites: it is read *before* the pages go.
 //!
+//! `rwp` is a kind of its own: protection against reads, too, which the kernel lifts by itself.
+//!
 //! Addresses and lengths are bytes, page aligned. The descriptor is non-blocking.
 
 mod event;
 mod ops;
+pub(crate) mod rwp;
 
 use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
@@ -31,6 +34,7 @@ pub use ops::Filled;
 pub use ops::Moved;
 pub use ops::Protected;
 pub use ops::Stop;
+pub use rwp::RwpUffd;
 
 /// Wakes are left to the caller.
 pub const DONT_WAKE: bool = true;
@@ -109,15 +113,9 @@ impl Uffd {
     /// `EPERM` and `EACCES` without privilege, `ENOSYS` without the feature in the kernel,
     /// `EINVAL` where the kernel lacks MOVE (before 6.8), an event or a kind of protection asked for.
     pub fn open(events: Events, writers: Writers) -> Result<Self, Errno> {
-        let fd = open_device().or_else(|_| open_syscall())?;
         let features = abi::UFFD_FEATURE_MOVE | abi::UFFD_FEATURE_PAGEFAULT_FLAG_WP;
-        let mut api = abi::uffdio_api {
-            api: u64::from(abi::UFFD_API),
-            features: u64::from(features) | events.features() | writers.feature(),
-            ioctls: 0,
-        };
-        // SAFETY: the opcode was computed from `uffdio_api`, which outlives the call.
-        unsafe { ioctl::ioctl(&fd, ioctl::Updater::<UFFDIO_API, _>::new(&mut api)) }?;
+        let features = u64::from(features) | events.features() | writers.feature();
+        let fd = open_for_kernel_faults(features)?;
         Ok(Self { fd })
     }
 
@@ -145,6 +143,19 @@ impl AsFd for Uffd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// A context with these features that handles faults which the kernel takes, too.
+fn open_for_kernel_faults(features: u64) -> Result<OwnedFd, Errno> {
+    let fd = open_device().or_else(|_| open_syscall())?;
+    let mut api = abi::uffdio_api {
+        api: u64::from(abi::UFFD_API),
+        features,
+        ioctls: 0,
+    };
+    // SAFETY: the opcode was computed from `uffdio_api`, which outlives the call.
+    unsafe { ioctl::ioctl(&fd, ioctl::Updater::<UFFDIO_API, _>::new(&mut api)) }?;
+    Ok(fd)
 }
 
 fn open_device() -> Result<OwnedFd, Errno> {

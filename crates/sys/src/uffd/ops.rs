@@ -9,6 +9,8 @@
 //!   that are not there are passed over.
 //! * `UFFDIO_COPY`, `UFFDIO_ZEROPAGE`: fill what is empty; stop at the first page that is not.
 
+use std::os::fd::AsFd;
+
 use linux_raw_sys::general as abi;
 use rustix::io::Errno;
 use rustix::ioctl;
@@ -110,6 +112,35 @@ fn moved(call: Result<(), Errno>, done: i64, len: u64) -> Result<Moved, Errno> {
     }
 }
 
+/// What a call that protects a range, or lifts that, said.
+pub(super) fn protected(call: Result<(), Errno>) -> Result<Protected, Errno> {
+    match call {
+        Ok(()) => Ok(Protected::Done),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(Protected::Again),
+        Err(Errno::NOENT | Errno::INVAL | Errno::SRCH) => Ok(Protected::NotThere),
+        Err(other) => Err(other),
+    }
+}
+
+/// Registers a range with a context, for those modes.
+pub(super) fn register(uffd: impl AsFd, (start, len): (u64, u64), mode: u64) -> Result<(), Errno> {
+    let mut arg = abi::uffdio_register {
+        range: abi::uffdio_range { start, len },
+        mode,
+        ioctls: 0,
+    };
+    // SAFETY: the opcode was computed from the type of `arg`, which outlives the call;
+    // registering changes no content.
+    unsafe { ioctl::ioctl(uffd, ioctl::Updater::<REGISTER, _>::new(&mut arg)) }
+}
+
+/// Takes a range out of a context.
+pub(super) fn unregister(uffd: impl AsFd, start: u64, len: u64) -> Result<(), Errno> {
+    let mut arg = abi::uffdio_range { start, len };
+    // SAFETY: as for `register`.
+    unsafe { ioctl::ioctl(uffd, ioctl::Updater::<UNREGISTER, _>::new(&mut arg)) }
+}
+
 impl Uffd {
     /// Registers a range for missing pages (if asked) and write protection.
     ///
@@ -124,14 +155,7 @@ impl Uffd {
             } else {
                 0
             };
-        let mut arg = abi::uffdio_register {
-            range: abi::uffdio_range { start, len },
-            mode: u64::from(modes),
-            ioctls: 0,
-        };
-        // SAFETY: the opcode was computed from the type of `arg`, which outlives the call;
-        // registering changes no content.
-        unsafe { ioctl::ioctl(self, ioctl::Updater::<REGISTER, _>::new(&mut arg)) }
+        register(self, (start, len), u64::from(modes))
     }
 
     /// Takes a range out again; lifts its protection and wakes who waits on it.
@@ -144,9 +168,7 @@ impl Uffd {
     ///
     /// `EINVAL` where nothing is mapped.
     pub fn unregister(&self, start: u64, len: u64) -> Result<(), Errno> {
-        let mut arg = abi::uffdio_range { start, len };
-        // SAFETY: as for `register`.
-        unsafe { ioctl::ioctl(self, ioctl::Updater::<UNREGISTER, _>::new(&mut arg)) }?;
+        unregister(self, start, len)?;
         self.wake(start, len);
         Ok(())
     }
@@ -171,12 +193,7 @@ impl Uffd {
         };
         // SAFETY: the opcode was computed from the type of `arg`, which outlives the call;
         // protection changes no content.
-        match unsafe { ioctl::ioctl(self, ioctl::Updater::<WRITEPROTECT, _>::new(&mut arg)) } {
-            Ok(()) => Ok(Protected::Done),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(Protected::Again),
-            Err(Errno::NOENT | Errno::INVAL | Errno::SRCH) => Ok(Protected::NotThere),
-            Err(other) => Err(other),
-        }
+        protected(unsafe { ioctl::ioctl(self, ioctl::Updater::<WRITEPROTECT, _>::new(&mut arg)) })
     }
 
     /// Maps the zero page where nothing is, from `start` on.

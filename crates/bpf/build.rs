@@ -8,7 +8,7 @@ use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
-const PROGRAMS: [&str; 2] = ["hint_faults", "accessed_bits"];
+const PROGRAMS: [&str; 3] = ["hint_faults", "accessed_bits", "chosen_faults"];
 
 fn main() -> Result<(), String> {
     println!("cargo::rerun-if-env-changed=CLANG");

@@ -313,7 +313,7 @@ fn configure(open: &mut OpenObject, config: HintFaultsConfig) -> Result<(), Hint
     }
 }
 
-fn map(object: &Object, name: &'static str) -> Result<MapHandle, HintFaultsError> {
+pub(crate) fn map(object: &Object, name: &'static str) -> Result<MapHandle, HintFaultsError> {
     let map = object
         .maps()
         .find(|m| m.name() == name)

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What eBPF lets us see of a stock kernel: hint faults of its own scanner, and page tables.
+//! What eBPF lets us see of a stock kernel: hint faults of its own scanner and of chosen pages, and page tables.
 //!
 //! Hint faults (`bpf/hint_faults.bpf.c`): [`record`] is the wire format and its pure decoder, [`driver`]
 //! loads the program and reads the ring, [`coverage`] says what the running kernel has of what the
-//! program needs. Page tables (`bpf/accessed_bits.bpf.c`): [`page_tables`]. [`error`] is why they cannot.
+//! program needs. Those of chosen pages (`bpf/chosen_faults.bpf.c`): [`chosen_faults`]. Page tables (`bpf/accessed_bits.bpf.c`): [`page_tables`]. [`error`] is why they cannot.
 //!
 //! Times are `CLOCK_MONOTONIC`, the clock of [`terrace_core::Nanos`] in the supervisor. Which scan
 //! a fault belongs to is not decided here but in terrace-track.
 
+pub mod chosen_faults;
 pub mod coverage;
 mod direct_map;
 pub mod driver;
@@ -16,6 +17,8 @@ mod mapped;
 pub mod page_tables;
 pub mod record;
 
+pub use chosen_faults::ChosenFault;
+pub use chosen_faults::ChosenFaults;
 pub use driver::HintFaults;
 pub use driver::HintFaultsConfig;
 pub use driver::Lost;

@@ -169,17 +169,17 @@ fn decode_fault(wire: &[u8; WIRE_BYTES], pid: Pid, time: Nanos) -> Result<Fault,
     })
 }
 
-fn u16_at(wire: &[u8; WIRE_BYTES], at: usize) -> u16 {
+pub(crate) fn u16_at(wire: &[u8], at: usize) -> u16 {
     u16::from_ne_bytes([wire[at], wire[at + 1]])
 }
 
-fn u32_at(wire: &[u8; WIRE_BYTES], at: usize) -> u32 {
+pub(crate) fn u32_at(wire: &[u8], at: usize) -> u32 {
     let mut word = [0; 4];
     word.copy_from_slice(&wire[at..at + 4]);
     u32::from_ne_bytes(word)
 }
 
-fn u64_at(wire: &[u8; WIRE_BYTES], at: usize) -> u64 {
+pub(crate) fn u64_at(wire: &[u8], at: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&wire[at..at + 8]);
     u64::from_ne_bytes(word)

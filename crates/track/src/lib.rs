@@ -2,7 +2,7 @@
 //! Trackers: what is accessed, from which source.
 //!
 //! A [`Tracker`] turns what a source says into [`TrackEvent`]s. The sources: the kernel's
-//! NUMA-balancing scanner ([`HintFaultTracker`]), samples of the processor's PMU ([`PmuTracker`]) and
+//! NUMA-balancing scanner ([`HintFaultTracker`]), pages that an agent arms one by one ([`ChosenFaultTracker`]), samples of the processor's PMU ([`PmuTracker`]) and
 //! of the lab's ([`EmulatedPmu`]), and the accessed bits of all pages ([`AccessedBits`]).
 //!
 //! [`scan_table`] and [`correlate`] are pure: they take records with their times and are tested
@@ -11,6 +11,7 @@
 //! scanner on is `terrace_sys::settings`' business.
 
 pub mod accessed_bits;
+pub mod chosen_faults;
 pub mod correlate;
 pub mod emulated;
 pub mod event;
@@ -27,6 +28,7 @@ use terrace_core::Pid;
 
 pub use accessed_bits::AccessedBits;
 pub use accessed_bits::AccessedBitsConfig;
+pub use chosen_faults::ChosenFaultTracker;
 pub use emulated::EmulatedPmu;
 pub use emulated::EmulatedPmuConfig;
 pub use event::HintFault;
@@ -59,9 +61,10 @@ pub enum TrackError {
 }
 
 /// Each tracker's own figures, by its name.
-pub const FIGURES: [(&str, &[Figure]); 4] = [
+pub const FIGURES: [(&str, &[Figure]); 5] = [
     (accessed_bits::NAME, accessed_bits::Figures::FIGURES),
     (hint_faults::NAME, hint_faults::Figures::FIGURES),
+    (chosen_faults::NAME, chosen_faults::Figures::FIGURES),
     (pmu::NAME, pmu::Figures::FIGURES),
     (emulated::NAME, emulated::Figures::FIGURES),
 ];

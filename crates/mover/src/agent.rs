@@ -203,6 +203,12 @@ impl AgentLink {
         self.hello.features & features::SHADOWS != 0
     }
 
+    /// Whether it can arm pages.
+    #[must_use]
+    pub const fn arms(&self) -> bool {
+        self.can_transact() && self.hello.features & features::ARMS != 0
+    }
+
     /// Whether it can do transactions.
     #[must_use]
     pub const fn can_transact(&self) -> bool {

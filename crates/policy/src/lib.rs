@@ -103,6 +103,8 @@ pub struct MachineOptions {
     pub exchanges: bool,
     /// A demoted page is armed where it arrives.
     pub arms_demoted: bool,
+    /// Pages are to be armed one by one ([`Capabilities::CHOSEN_FAULTS`]).
+    pub arms_chosen: bool,
     /// A demotion that is ordered in a hint fault is carried out in it, where promotions are.
     pub demotes_in_fault: bool,
     /// Accessed bits are read as often as was asked for, whatever that takes of a processor.

@@ -4,7 +4,7 @@
 use thiserror::Error;
 
 /// Both sides must speak the same version; a supervisor refuses any other.
-pub const PROTOCOL_VERSION: u32 = 4;
+pub const PROTOCOL_VERSION: u32 = 5;
 /// Size of [`Hello`] on the wire.
 pub const HELLO_BYTES: usize = 48;
 /// Size of [`Welcome`] on the wire.
@@ -20,6 +20,8 @@ pub mod features {
     pub const EVENT_FORK: u64 = 1 << 1;
     /// Writes to protected pages wait for nobody (`UFFD_FEATURE_WP_ASYNC`), so pages can have shadows.
     pub const SHADOWS: u64 = 1 << 2;
+    /// Pages can be armed (`UFFD_FEATURE_RWP_ASYNC`): their next access faults and goes on.
+    pub const ARMS: u64 = 1 << 3;
 }
 
 /// Why a peer's first message was refused.

@@ -3,7 +3,7 @@
 //!
 //! Four words each. Word 0: kind (bits 0-7), detail (8-15), node (16-31), page shift (32-39),
 //! flags (40-47). Word 1: sequence number. Word 2: address. Word 3: partner address, count, or
-//! time inaccessible in ns.
+//! time inaccessible in ns, or when it was armed.
 
 use terrace_core::Addr;
 use terrace_core::Nanos;
@@ -72,6 +72,9 @@ pub enum Op {
         /// How many.
         count: u64,
     },
+    /// Take the access from the page, once: the next one faults and goes on. The answer is [`Report::Armed`], or why
+    /// not.
+    Arm,
     /// Answer when everything before is done.
     Ping,
 }
@@ -184,6 +187,15 @@ pub enum ReportBody {
         /// errno of `Failed`, else 0.
         errno: u8,
     },
+    /// A page is armed: the end of an `Arm`.
+    Armed {
+        /// Its sequence number.
+        seq: u64,
+        /// The page.
+        addr: Addr,
+        /// When its access was taken away, by the monotonic clock.
+        since: Nanos,
+    },
     /// The end of a `ReclaimShadows`.
     Reclaimed {
         /// Its sequence number.
@@ -204,12 +216,14 @@ const K_EXCHANGE: u8 = 3;
 const K_DROP: u8 = 4;
 const K_RECLAIM: u8 = 5;
 const K_PING: u8 = 6;
+const K_ARM: u8 = 7;
 const K_ENDED: u8 = 32;
 const K_SHADOW_DROPPED: u8 = 33;
 const K_UNMAPPED: u8 = 34;
 const K_REMAPPED: u8 = 35;
 const K_FAULTS: u8 = 36;
 const K_RECLAIMED: u8 = 37;
+const K_ARMED: u8 = 38;
 
 fn byte(word: u64, at: u32) -> u8 {
     word.to_le_bytes()[(at / 8) as usize]
@@ -231,6 +245,7 @@ impl Command {
             Op::DropShadow => (K_DROP, 0, 0, 0),
             Op::ReclaimShadows { count } => (K_RECLAIM, 0, 0, count),
             Op::Ping => (K_PING, 0, 0, 0),
+            Op::Arm => (K_ARM, 0, 0, 0),
         };
         let head =
             u64::from(kind) | u64::from(node) << 16 | u64::from(self.size.shift()) << 32 | flags;
@@ -260,6 +275,7 @@ impl Command {
             K_DROP => Op::DropShadow,
             K_RECLAIM => Op::ReclaimShadows { count: partner },
             K_PING => Op::Ping,
+            K_ARM => Op::Arm,
             other => return Err(DecodeError::Kind(other)),
         };
         let shift = byte(head, 32);
@@ -289,6 +305,7 @@ impl ReportBody {
                 let head = u64::from(K_ENDED) | u64::from(detail) << 8 | u64::from(errno) << 16;
                 [head, seq, addr.0, inaccessible.0]
             }
+            Self::Armed { seq, addr, since } => [u64::from(K_ARMED), seq, addr.0, since.0],
             Self::Reclaimed { seq, shadows } => [u64::from(K_RECLAIMED), seq, 0, shadows],
             Self::Notice(Notice::ShadowDropped { addr }) => {
                 [u64::from(K_SHADOW_DROPPED), 0, addr.0, 0]
@@ -331,6 +348,11 @@ impl ReportBody {
                     errno: byte(head, 16),
                 }
             }
+            K_ARMED => Self::Armed {
+                seq,
+                addr: Addr(addr),
+                since: Nanos(value),
+            },
             K_RECLAIMED => Self::Reclaimed {
                 seq,
                 shadows: value,
@@ -376,6 +398,7 @@ mod tests {
             Just(Op::DropShadow),
             any::<u64>().prop_map(|count| Op::ReclaimShadows { count }),
             Just(Op::Ping),
+            Just(Op::Arm),
         ]
     }
 
@@ -390,7 +413,7 @@ mod tests {
         /// Whatever a peer writes that looks like a report, decoding returns and never panics; what it accepts
         /// makes sense, and it can say it again.
         #[test]
-        fn fuzz_reports(words in near(&[K_ENDED, K_SHADOW_DROPPED, K_UNMAPPED, K_REMAPPED, K_FAULTS, K_RECLAIMED])) {
+        fn fuzz_reports(words in near(&[K_ENDED, K_SHADOW_DROPPED, K_UNMAPPED, K_REMAPPED, K_FAULTS, K_RECLAIMED, K_ARMED])) {
             match Report::decode(&words) {
                 Ok(report) => {
                     prop_assert_eq!(Report::decode(&report.encode()), Ok(report));
@@ -411,7 +434,7 @@ mod tests {
         }
 
         #[test]
-        fn fuzz_commands(words in near(&[K_PROMOTE, K_DEMOTE, K_EXCHANGE, K_DROP, K_RECLAIM, K_PING])) {
+        fn fuzz_commands(words in near(&[K_PROMOTE, K_DEMOTE, K_EXCHANGE, K_DROP, K_RECLAIM, K_PING, K_ARM])) {
             match Command::decode(&words) {
                 Ok(command) => {
                     prop_assert_eq!(Command::decode(&command.encode()), Ok(command));

@@ -288,7 +288,7 @@ fn open_trackers(
         return Trackers::default();
     }
     let opened = tracking::open(&host.fit, options, wanted, &host.tiers);
-    if let Some(limit) = opened.limit {
+    for limit in opened.limits {
         (options.tell)(&limit);
         limits.push(limit);
     }

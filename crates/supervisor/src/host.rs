@@ -21,6 +21,10 @@ use terrace_policy::PolicyError;
 use terrace_policy::Preset;
 use terrace_policy::TrackerKind;
 use terrace_policy::fit::fit;
+use terrace_sys::probe;
+use terrace_sys::probe::Fact;
+use terrace_sys::probe::NoSuchFact;
+use terrace_sys::probe::Verdict;
 use terrace_sys::topology::Topology;
 use thiserror::Error;
 
@@ -117,12 +121,24 @@ impl Host {
         if !host.simulated_tier {
             host.views = topology.views();
         }
+        host.leave_out_what_is_not_here()?;
         host.make_once(options)?;
         host.limits.extend(unseen_tiers(&topology, preset.needs));
         for line in &host.limits {
             (options.tell)(line);
         }
         Ok(host)
+    }
+
+    /// Takes what this kernel has not from what the policy is given.
+    fn leave_out_what_is_not_here(&mut self) -> Result<(), NoSuchFact> {
+        let chosen = Capabilities::CHOSEN_FAULTS;
+        if self.fit.takes.contains(chosen)
+            && probe::ask(Fact::UffdReadProtect)?.verdict != Verdict::Yes
+        {
+            self.fit.takes = self.fit.takes.difference(chosen);
+        }
+        Ok(())
     }
 
     /// Makes the policy, to learn whether its parameters are right, and what they ask for that is not here.

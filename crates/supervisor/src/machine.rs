@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Linux under the engine: owns all that a policy's actions act on, and turns what comes in into events.
 //!
-//! * [`managed`]: the processes, and what is kept of each: [`movers`] with their [`orders`], [`mappings`].
+//! * [`managed`]: the processes, and what is kept of each: [`movers`] with their [`orders`] and [`arms`], [`mappings`].
 //! * [`memory`]: what is free, with [`cache_room`]. [`inventory`]: what is on which nodes. `latencies`: what
 //!   reads take. `meter`: what all of that takes here. `splitting`: huge pages. [`runs_on`]: whose processors programs run on. The trackers are [`crate::tracking`]'s.
 //! * `intake`: from a tracker's and the movers' words to events; `samples`: which node a sample is of.
 //!
 //! Nothing here waits. Who has a loop asks for the descriptors, and calls when there is something to read.
 
+pub mod arms;
 pub mod cache_room;
 mod intake;
 pub mod inventory;
@@ -29,6 +30,7 @@ use terrace_core::Addr;
 use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::PageRef;
+use terrace_core::PageSize;
 use terrace_core::Pid;
 use terrace_core::Tiers;
 use terrace_mover::move_pages::MovePagesMover;
@@ -137,6 +139,10 @@ impl LinuxMachine {
     /// Lets a policy plan by what it has learnt, where it is time, and carries out what it wants. Gives the time to come back at the
     /// latest.
     pub fn pump(&mut self, now: Nanos, engine: &mut Engine) -> Nanos {
+        // What is armed in whose program is armed by whoever is in it now.
+        for pid in self.managed.movers.arms.take_left() {
+            self.trackers.forget_armed(pid);
+        }
         if engine.is_due(now) {
             self.learning.begin();
             engine.tick(now);
@@ -208,6 +214,18 @@ impl Machine for LinuxMachine {
     fn scan(&mut self, _now: Nanos, scope: ScanScope, period: Nanos) -> Served {
         let largest = largest(self.managed.pids.iter().copied());
         self.trackers.scan(scope, period, largest)
+    }
+
+    fn arm(&mut self, now: Nanos, page: PageRef) -> Served {
+        if page.size == PageSize::Giant1G || !self.managed.movers.can_arm(page.pid) {
+            return Err(Refusal::Unserved);
+        }
+        self.trackers.order(page, now)?;
+        if self.managed.movers.arms.add(page) {
+            return Ok(());
+        }
+        self.trackers.not_armed(page);
+        Err(Refusal::Busy)
     }
 
     fn read_accessed(&mut self, _now: Nanos, shortest: Nanos, pass: Nanos, parts: u32) -> Served {

@@ -4,7 +4,8 @@
 //! Which go with a policy is [`terrace_policy::fit`]'s business. Accessed bits are read as the policy asks for it. Hint
 //! faults come from the kernel's scanner, which the policy steers. Samples come from the processor's PMU, else from the lab's emulated one, else
 //! hint faults stand in for them: each is one sample, and the scanner is armed for all pages at an
-//! even pace. Without the tracker of hint faults the scanner stays off: no page is armed and none faults.
+//! even pace. Without the tracker of hint faults the scanner stays off: no page is armed and none faults. Beside them there is that
+//! of pages which are armed one by one, where a policy does that ([`terrace_policy::MachineOptions::arms_chosen`]).
 //!
 //! A [`Tracking`] is one tracker at work, `set` all of a run, `open` opens them.
 
@@ -26,6 +27,7 @@ use terrace_policy::fit::PASS_AS_SAMPLES;
 use terrace_sys::clock;
 use terrace_sys::settings::SettingsError;
 use terrace_track::AccessedBits;
+use terrace_track::ChosenFaultTracker;
 use terrace_track::EmulatedPmu;
 use terrace_track::HintFaultTracker;
 use terrace_track::PmuTracker;
@@ -44,6 +46,7 @@ use crate::scanner::Scanner;
 #[derive(Debug)]
 enum Source {
     AccessedBits(AccessedBits),
+    ChosenFaults(Box<ChosenFaultTracker>),
     HintFaults(Box<HintFaultTracker>, Scanner),
     Pmu(PmuTracker),
     EmulatedPmu(EmulatedPmu),
@@ -90,6 +93,7 @@ impl Tracking {
     fn tracker(&self) -> &dyn Tracker {
         match &self.source {
             Source::AccessedBits(tracker) => tracker,
+            Source::ChosenFaults(tracker) => tracker.as_ref(),
             Source::HintFaults(tracker, _) => tracker.as_ref(),
             Source::Pmu(tracker) => tracker,
             Source::EmulatedPmu(tracker) => tracker,
@@ -99,6 +103,7 @@ impl Tracking {
     fn tracker_mut(&mut self) -> &mut dyn Tracker {
         match &mut self.source {
             Source::AccessedBits(tracker) => tracker,
+            Source::ChosenFaults(tracker) => tracker.as_mut(),
             Source::HintFaults(tracker, _) => tracker.as_mut(),
             Source::Pmu(tracker) => tracker,
             Source::EmulatedPmu(tracker) => tracker,
@@ -209,8 +214,18 @@ impl Tracking {
 
     /// A range was unmapped.
     pub fn unmapped(&mut self, pid: Pid, range: Range) {
-        if let Source::HintFaults(tracker, _) = &mut self.source {
-            tracker.unmapped(pid, range);
+        match &mut self.source {
+            Source::HintFaults(tracker, _) => tracker.unmapped(pid, range),
+            Source::ChosenFaults(tracker) => tracker.unmapped(pid, range),
+            _ => {}
+        }
+    }
+
+    /// The tracker of pages that are armed one by one, if that is the source.
+    pub(crate) fn chosen(&mut self) -> Option<&mut ChosenFaultTracker> {
+        match &mut self.source {
+            Source::ChosenFaults(tracker) => Some(tracker),
+            _ => None,
         }
     }
 
@@ -278,8 +293,8 @@ impl Tracking {
                 bits.pause(paused);
                 Ok(())
             }
-            // It goes on at its small cost; a paused engine takes no notice.
-            (Source::Pmu(_), _) => Ok(()),
+            // They go on at their small cost; a paused engine takes no notice.
+            (Source::Pmu(_) | Source::ChosenFaults(_), _) => Ok(()),
             (Source::HintFaults(_, scanner), true) => scanner.stop(),
             (Source::HintFaults(..), false) => self.arm(),
         };

@@ -19,6 +19,7 @@ use terrace_proto::Notice;
 use terrace_proto::Op;
 use terrace_proto::Outcome;
 use terrace_proto::Report;
+use terrace_proto::features;
 use terrace_sys::mempolicy;
 use terrace_sys::move_pages;
 use terrace_sys::move_pages::PageStatus;
@@ -40,7 +41,7 @@ pub(crate) const WINDOW: usize = 256;
 /// The C library's arenas begin at multiples of this, with their state (glibc `HEAP_MAX_SIZE`).
 const ARENA_BYTES: u64 = 64 << 20;
 /// Longest run of neighbouring pages in one go.
-const RUN_MAX: u64 = 24;
+pub(crate) const RUN_MAX: u64 = 24;
 
 /// What the driver saw.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -72,6 +73,9 @@ pub(crate) struct Counts {
     pub(crate) inaccessible_ns_max: u64,
     pub(crate) placed: u64,
     pub(crate) misplaced: u64,
+    /// Pages that were armed, and those that `move_pages` moved meanwhile, `--arm` only.
+    pub(crate) armed: u64,
+    pub(crate) moved_beside: u64,
     /// Moves of a page with the state of one of malloc's arenas, `--everywhere` only.
     pub(crate) arenas_moved: u64,
     pub(crate) costs: Vec<String>,
@@ -102,7 +106,7 @@ impl Random {
 pub(crate) struct Driver<'a> {
     pub(crate) options: &'a DriveOptions,
     pub(crate) link: Link,
-    random: Random,
+    pub(crate) random: Random,
     pub(crate) waiting: BTreeMap<u64, Op>,
     next_seq: u64,
     pub(crate) counts: Counts,
@@ -122,6 +126,9 @@ pub(crate) fn run(options: &DriveOptions) -> anyhow::Result<()> {
     let link = Link::accept(&listener, options.welcome())?;
     if !link.can_transact() {
         bail!("The agent has no transactions: errno {}", link.hello.errno);
+    }
+    if options.arm && link.hello.features & features::ARMS == 0 {
+        bail!("The agent cannot arm pages: the kernel has no CONFIG_USERFAULTFD_RWP (Linux 7.3)");
     }
     println!("CONNECTED {}", link.hello.features);
     let nodes = mempolicy::allowed_nodes()?;
@@ -170,7 +177,11 @@ impl Driver<'_> {
                 self.refresh_maps();
             }
             while self.waiting.len() < WINDOW {
-                self.order_something();
+                if self.options.arm {
+                    self.arm_something()?;
+                } else {
+                    self.order_something();
+                }
             }
             self.link.ring_bell();
             self.collect()?;
@@ -193,7 +204,7 @@ impl Driver<'_> {
     }
 
     /// A page to play with: (first page, size, how many pages follow in its area).
-    fn some_page(&mut self) -> (u64, PageSize, u64) {
+    pub(crate) fn some_page(&mut self) -> (u64, PageSize, u64) {
         let pick = self.random.below(100);
         if pick < 20
             && let Some((start, end)) = self.some_mapping()
@@ -306,6 +317,10 @@ impl Driver<'_> {
                     let op = self.answered(seq)?;
                     self.count(op, outcome, inaccessible, errno, addr)?;
                 }
+                Report::Armed { seq, .. } => {
+                    self.answered(seq)?;
+                    self.counts.armed += 1;
+                }
                 Report::Reclaimed { seq, shadows } => {
                     self.answered(seq)?;
                     self.counts.reclaimed += shadows;
@@ -331,7 +346,7 @@ impl Driver<'_> {
     ) -> anyhow::Result<()> {
         if !matches!(
             op,
-            Op::Promote { .. } | Op::Demote { .. } | Op::Exchange { .. }
+            Op::Promote { .. } | Op::Demote { .. } | Op::Exchange { .. } | Op::Arm
         ) {
             return Ok(());
         }

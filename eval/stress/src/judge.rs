@@ -170,12 +170,13 @@ fn drive_command(own: &Path, options: &Options, socket: &Path) -> Command {
         .args(["--batch", &options.batch.to_string()])
         .args(["--copy-threads", &options.copy_threads.to_string()])
         .args(options.streaming.then_some("--streaming"))
+        .args(options.arm.then_some("--arm"))
         .args(["--commit", options.commit.name()]);
     if options.everywhere {
         command.arg("--everywhere");
     }
     // What a forked child shares is copied by the kernel, to wherever it likes.
-    if options.chaos.is_empty() && !options.everywhere {
+    if options.chaos.is_empty() && !options.everywhere && !options.arm {
         command.arg("--placement");
     }
     if options.cost {
@@ -261,6 +262,10 @@ fn report(options: &Options, counts: Option<&Counts>, verdict: &str) -> anyhow::
         counts.unmapped,
         counts.remapped,
         counts.arenas_moved
+    );
+    println!(
+        "armed {} moved beside {}",
+        counts.armed, counts.moved_beside
     );
     println!(
         "inaccessible us: p50 {} p99 {} max {}; placed {} misplaced {}",

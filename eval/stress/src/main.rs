@@ -5,6 +5,7 @@
 //! read; a *driver* that speaks the supervisor's side of the protocol at full rate, at random; and
 //! this one, which starts both and judges. The first wrong word ends it with exit code 1.
 
+mod arm;
 mod chaos;
 mod cost;
 mod driver;

@@ -75,6 +75,9 @@ pub(crate) struct Options {
     /// Move pages of every mapping of the program, not only of the areas under test.
     #[arg(long)]
     pub(crate) everywhere: bool,
+    /// Arm pages instead of moving them by the agent, and move them from outside.
+    #[arg(long)]
+    pub(crate) arm: bool,
     /// Take the verification out (needs an agent built with the feature test-switches).
     #[arg(long)]
     pub(crate) skip_verify: bool,
@@ -176,6 +179,8 @@ pub(crate) struct DriveOptions {
     pub(crate) chaos_areas: u64,
     #[arg(long)]
     pub(crate) everywhere: bool,
+    #[arg(long)]
+    pub(crate) arm: bool,
     #[arg(long)]
     pub(crate) cost: bool,
     #[arg(long)]

@@ -64,6 +64,23 @@ fn count(text: &str, name: &str) -> u64 {
     digits.parse().expect("it is a number")
 }
 
+/// On a kernel that can; `eval/lab/tests/guest/chosen.rs` boots one. Any other says so.
+#[test]
+fn no_word_is_lost_in_pages_that_are_armed() {
+    let output = words(&MOMENT.to_string(), &["--arm"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() {
+        assert!(count(&text, "armed") > 0, "{text}");
+    } else {
+        println!("SKIPPED: {errors}");
+        assert!(
+            errors.contains("The agent cannot arm pages"),
+            "{text}{errors}"
+        );
+    }
+}
+
 #[test]
 fn small_pages_under_writers() {
     let names = ["committed", "shadow hits", "exchanged", "shadows dropped"];

@@ -99,7 +99,7 @@ impl Agent {
             if state.pages.entry_over(start, end).is_none() {
                 self.drop_shadows(&mut state, start, end);
                 // This lifts the protection and wakes who waits, so nothing is left to be answered.
-                let _ = self.uffd.unregister(start, end - start);
+                self.unregister(&mut state, start, end);
                 state.pending.retain(|answer| {
                     let (at, len) = match *answer {
                         Answer::Fill(addr) => (addr, 1),

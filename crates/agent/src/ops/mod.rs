@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the supervisor orders: batches of pages, from the command to the report.
 
+pub(crate) mod arm;
 pub(crate) mod clock;
 pub(crate) mod commit;
 pub(crate) mod demote;

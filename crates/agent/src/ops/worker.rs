@@ -58,6 +58,7 @@ enum Kind {
     Promote(PageSize),
     Demote(PageSize),
     Exchange,
+    Arm,
     Other,
 }
 
@@ -66,6 +67,7 @@ fn kind(command: &Command) -> Kind {
         Op::Promote { .. } => Kind::Promote(command.size),
         Op::Demote { .. } => Kind::Demote(command.size),
         Op::Exchange { .. } => Kind::Exchange,
+        Op::Arm => Kind::Arm,
         Op::DropShadow | Op::ReclaimShadows { .. } | Op::Ping => Kind::Other,
     }
 }
@@ -200,6 +202,10 @@ impl Agent {
                 for command in batch {
                     self.execute_exchange(command, scratch);
                 }
+            }
+            Some(Kind::Arm) => {
+                let reports = batch.iter().map(|command| self.arm(command));
+                reports.for_each(|report| self.answer(report));
             }
             Some(Kind::Other) => batch.iter().for_each(|command| self.execute_other(command)),
             None => {}

@@ -32,6 +32,7 @@ use terrace_sys::mempolicy;
 use terrace_sys::pagemap::Pagemap;
 use terrace_sys::procmaps::MapsFile;
 use terrace_sys::uffd::Events;
+use terrace_sys::uffd::RwpUffd;
 use terrace_sys::uffd::Uffd;
 use terrace_sys::uffd::Writers;
 
@@ -93,6 +94,8 @@ pub(crate) struct Agent {
     pub(crate) uffd: Uffd,
     /// Our slots: reports nothing, so that what is in them can be dropped; pages go out through it.
     pub(crate) quiet: Uffd,
+    /// The program's mappings of which pages are armed, where the kernel can do that.
+    pub(crate) arms: Option<RwpUffd>,
     /// What a write to a protected page does.
     pub(crate) writers: Writers,
     /// Held by who has pages out of place. Before the state lock.
@@ -116,6 +119,7 @@ pub(crate) struct Agent {
 pub(crate) struct Kernel {
     uffd: Uffd,
     quiet: Uffd,
+    arms: Option<RwpUffd>,
     events: Events,
     writers: Writers,
     pagemap: Pagemap,
@@ -153,6 +157,7 @@ impl Kernel {
         Ok(Self {
             uffd,
             quiet: Uffd::open(Events::None, Writers::Wait)?,
+            arms: RwpUffd::open().ok(),
             events,
             writers,
             pagemap,
@@ -173,7 +178,12 @@ impl Kernel {
         } else {
             0
         };
-        features::TRANSACTIONS | forks | shadows
+        let arms = if self.arms.is_some() {
+            features::ARMS
+        } else {
+            0
+        };
+        features::TRANSACTIONS | forks | shadows | arms
     }
 
     /// For commits in which writes wait: protection that they wait for, and no shadows.
@@ -202,6 +212,7 @@ impl Agent {
         let Kernel {
             uffd,
             quiet,
+            arms,
             writers,
             pagemap,
             maps,
@@ -224,6 +235,7 @@ impl Agent {
         Ok(Self {
             uffd,
             quiet,
+            arms,
             writers,
             gate: Lock::new(()),
             state: Lock::new(state),

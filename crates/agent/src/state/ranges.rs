@@ -20,6 +20,7 @@ use terrace_core::Addr;
 use terrace_proto::Outcome;
 use terrace_sys::procmaps::Mapping;
 use terrace_sys::procmaps::MapsFile;
+use terrace_sys::uffd::RwpUffd;
 use terrace_sys::uffd::Uffd;
 
 use crate::life::threads::Threads;
@@ -90,12 +91,50 @@ impl Ranges {
         {
             return Ok(());
         }
+        let (first, last) = self.register(
+            (maps, threads),
+            (start, end),
+            |first, len| uffd.register(first, len, what == For::Absence),
+            |first, len| uffd.unregister(first, len),
+        )?;
+        self.unmap(first, last);
+        self.by_start.insert(first, (last, what));
+        Ok(())
+    }
+
+    /// Registers the page's mapping for [`crate::ops::arm`]. Not recorded: nothing tells what becomes of it, and the
+    /// kernel says where a range is not registered any more.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::ensure`].
+    pub(crate) fn register_for_arms(
+        &self,
+        uffd: &RwpUffd,
+        from: (&mut MapsFile, &Threads),
+        page: (u64, u64),
+    ) -> Result<(), Outcome> {
+        let register = |first, len| uffd.register(first, len);
+        self.register(from, page, register, |first, len| {
+            uffd.unregister(first, len)
+        })
+        .map(drop)
+    }
+
+    /// Registers the mapping of a page as a whole, if it can be managed; gives its range.
+    fn register(
+        &self,
+        (maps, threads): (&mut MapsFile, &Threads),
+        (start, end): (u64, u64),
+        register: impl FnOnce(u64, u64) -> Result<(), Errno>,
+        unregister: impl FnOnce(u64, u64) -> Result<(), Errno>,
+    ) -> Result<(u64, u64), Outcome> {
         let mapping = self.manageable(maps, start, end)?;
         let (first, last) = (mapping.range.start.0, mapping.range.end.0);
         if threads.have_a_record_in(first, last) {
             return Err(Outcome::NotManaged);
         }
-        match uffd.register(first, last - first, what == For::Absence) {
+        match register(first, last - first) {
             Ok(()) => {}
             // The program uses userfaultfd itself there, or the kind is not supported.
             Err(Errno::BUSY | Errno::INVAL | Errno::PERM) => return Err(Outcome::NotManaged),
@@ -104,12 +143,10 @@ impl Ranges {
         // The program may have mapped something else there between the look and the call.
         match self.manageable(maps, start, end) {
             Ok(after) if after.range.start.0 <= first && after.range.end.0 >= last => {
-                self.unmap(first, last);
-                self.by_start.insert(first, (last, what));
-                Ok(())
+                Ok((first, last))
             }
             _ => {
-                let _ = uffd.unregister(first, last - first);
+                let _ = unregister(first, last - first);
                 Err(Outcome::Busy)
             }
         }

@@ -10,6 +10,7 @@ use terrace_core::PageRef;
 use terrace_core::PageSize;
 use terrace_core::Pid;
 use terrace_mover::move_pages::Done;
+use terrace_policy::Action;
 use terrace_policy::Engine;
 use terrace_policy::Event;
 use terrace_policy::Migration;
@@ -23,6 +24,7 @@ use terrace_track::TrackEvent;
 use terrace_track::accessed_bits::Told;
 
 use super::LinuxMachine;
+use super::arms;
 use super::managed::Managed;
 use super::meter::Meter;
 use super::orders::End;
@@ -126,12 +128,23 @@ impl LinuxMachine {
                 inaccessible,
                 ..
             } => {
+                if let Some(page) = self.managed.movers.arm_ended(pid, seq) {
+                    self.trackers.not_armed(page);
+                    let (what, why) = (Action::Arm { page }, arms::refusal(outcome));
+                    engine.observe(now, &Event::Refused { what, why });
+                    return;
+                }
                 let end = End {
                     seq,
                     outcome,
                     inaccessible,
                 };
                 self.ended(now, Reporter::Agent(pid), end, budget, engine);
+            }
+            Report::Armed { seq, since, .. } => {
+                if let Some(page) = self.managed.movers.arm_ended(pid, seq) {
+                    self.trackers.armed(page, since.min(now));
+                }
             }
             Report::Reclaimed { seq, shadows } => {
                 self.managed.movers.reclaimed(pid, seq, shadows, engine);

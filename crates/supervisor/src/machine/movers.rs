@@ -31,6 +31,7 @@ use terrace_proto::Op;
 use terrace_proto::Outcome;
 use terrace_sys::ringer::Ringer;
 
+use super::arms::Arms;
 use super::cache_room::CacheRoom;
 use super::orders::End;
 use super::orders::Outstanding;
@@ -48,6 +49,8 @@ pub struct Movers {
     /// How many of them each agent has.
     open: BTreeMap<Pid, usize>,
     reclaims: BTreeMap<u64, Pid>,
+    /// Pages that agents are to arm.
+    pub arms: Arms,
     seq: u64,
     /// Exchanges that nobody here can carry out; their ends are to be told.
     refused: Vec<u64>,
@@ -64,6 +67,7 @@ impl Movers {
             outstanding: BTreeMap::new(),
             open: BTreeMap::new(),
             reclaims: BTreeMap::new(),
+            arms: Arms::default(),
             seq: 0,
             refused: Vec::new(),
         }
@@ -82,6 +86,7 @@ impl Movers {
 
     /// Sends what was queued to the movers.
     pub fn flush(&mut self) {
+        self.send_arms();
         self.move_pages.flush();
         for link in self.links.values_mut() {
             link.flush(&self.ringer);
@@ -96,6 +101,35 @@ impl Movers {
         let sent = *open < ORDERS_MAX && link.can_transact() && link.submit(command);
         *open += usize::from(sent);
         sent
+    }
+
+    /// Whether there is an agent in that process that arms pages.
+    #[must_use]
+    pub fn can_arm(&self, pid: Pid) -> bool {
+        self.links.get(&pid).is_some_and(AgentLink::arms)
+    }
+
+    /// Has agents arm the pages that wait for that, as many as they may.
+    fn send_arms(&mut self) {
+        for page in self.arms.take_waiting() {
+            let open = self.open.get(&page.pid).copied().unwrap_or_default();
+            if Arms::has_room(open) {
+                let seq = self.next();
+                if self.send(page.pid, &command(seq, Op::Arm, page)) {
+                    self.arms.sent(seq, page);
+                    continue;
+                }
+            }
+            // As many as were there before.
+            let _ = self.arms.add(page);
+        }
+    }
+
+    /// The page that an agent was to arm by that number, if it was.
+    pub fn arm_ended(&mut self, pid: Pid, seq: u64) -> Option<PageRef> {
+        let page = self.arms.answered(pid, seq)?;
+        self.answered(pid);
+        Some(page)
     }
 
     /// An agent has an order less.
@@ -227,6 +261,7 @@ impl Movers {
     /// A process went away: its orders will not be answered any more.
     pub fn forget(&mut self, now: Nanos, pid: Pid, engine: &mut Engine) {
         self.links.remove(&pid);
+        self.arms.forget(pid);
         self.reclaims.retain(|_, of| *of != pid);
         let gone: Vec<u64> = self
             .outstanding

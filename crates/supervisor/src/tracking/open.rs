@@ -12,6 +12,7 @@ use terrace_policy::fit;
 use terrace_sys::zones;
 use terrace_track::AccessedBits;
 use terrace_track::AccessedBitsConfig;
+use terrace_track::ChosenFaultTracker;
 use terrace_track::EmulatedPmu;
 use terrace_track::EmulatedPmuConfig;
 use terrace_track::HintFaultTracker;
@@ -35,7 +36,7 @@ pub struct Opened {
     /// The trackers of the first set that works; none if none does.
     pub trackers: Trackers,
     /// What the operator should know.
-    pub limit: Option<String>,
+    pub limits: Vec<String>,
 }
 
 /// A tracker that was tried: at work, or why not.
@@ -68,15 +69,22 @@ pub fn open(fit: &Fit, options: &Options, wanted: MachineOptions, tiers: &Tiers)
     let limit = (!failures.is_empty()).then(|| limit(fit, works, &failures));
     let quiet = set.contains(&TrackerKind::AccessedBits) && !set.contains(&TrackerKind::HintFaults);
     let stands_in = fit.stands_in(set);
-    let all = opened.into_iter();
+    let mut sources: Vec<Source> = opened.into_iter().map(|(_, source)| source).collect();
+    let mut limits: Vec<String> = limit.into_iter().collect();
+    // Behind the others: it does not say who comes and goes.
+    if wanted.arms_chosen && !sources.is_empty() {
+        match ChosenFaultTracker::open() {
+            Ok(tracker) => sources.push(Source::ChosenFaults(Box::new(tracker))),
+            Err(error) => limits.push(format!("no page can be armed by itself: {error:#}")),
+        }
+    }
+    let all = sources.into_iter();
     Opened {
         trackers: Trackers {
-            all: all
-                .map(|(_, source)| Tracking::new(source, stands_in))
-                .collect(),
+            all: all.map(|one| Tracking::new(one, stands_in)).collect(),
             quiet: if quiet { keep_quiet() } else { None },
         },
-        limit,
+        limits,
     }
 }
 
@@ -178,7 +186,7 @@ mod tests {
         let fit = fit(hemem, &[TrackerKind::EmulatedPmu], Mover::Auto, &LINUX).expect("samples");
         let opened = open(&fit, &options, MachineOptions::default(), &tiers);
         if terrace_sys::ivshmem::devices(Path::new("/")).is_empty() {
-            let limit = opened.limit.expect("no such device here");
+            let limit = opened.limits.first().expect("no such device here");
             assert!(limit.starts_with("no samples, nothing"), "{limit}");
             assert!(!limit.contains('\n'));
         }

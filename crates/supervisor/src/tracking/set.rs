@@ -13,6 +13,7 @@ use terrace_core::Range;
 use terrace_policy::Refusal;
 use terrace_policy::ScanScope;
 use terrace_policy::Served;
+use terrace_track::ChosenFaultTracker;
 use terrace_track::TrackError;
 
 use super::Tracking;
@@ -121,6 +122,44 @@ impl Trackers {
     /// A range was unmapped.
     pub fn unmapped(&mut self, pid: Pid, range: Range) {
         self.all.iter_mut().for_each(|one| one.unmapped(pid, range));
+    }
+
+    /// The page is about to be armed by itself.
+    ///
+    /// # Errors
+    ///
+    /// Where no tracker tells of such pages, or it cannot of this one.
+    pub fn order(&mut self, page: PageRef, now: Nanos) -> Served {
+        let chosen = self.chosen().ok_or(Refusal::Unserved)?;
+        chosen.order(page, now).map_err(|error| {
+            tracing::warn!("Page {:#x} not armed: {error:#}", page.addr.0);
+            Refusal::Denied
+        })
+    }
+
+    /// It is armed since then.
+    pub fn armed(&mut self, page: PageRef, since: Nanos) {
+        if let Some(chosen) = self.chosen() {
+            chosen.armed(page, since);
+        }
+    }
+
+    /// It could not be armed.
+    pub fn not_armed(&mut self, page: PageRef) {
+        if let Some(chosen) = self.chosen() {
+            chosen.refused(page);
+        }
+    }
+
+    /// Nothing is armed by itself in a process any more.
+    pub fn forget_armed(&mut self, pid: Pid) {
+        if let Some(chosen) = self.chosen() {
+            chosen.forget(pid);
+        }
+    }
+
+    fn chosen(&mut self) -> Option<&mut ChosenFaultTracker> {
+        self.all.iter_mut().find_map(Tracking::chosen)
     }
 
     /// As [`Tracking::resized`].

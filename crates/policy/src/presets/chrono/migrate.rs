@@ -7,7 +7,6 @@ use terrace_core::NodeMemory;
 use terrace_core::PageRef;
 
 use super::Chrono;
-use super::params::Source;
 use super::queue::Entry;
 use crate::event::Action;
 use crate::event::Migration;
@@ -202,7 +201,7 @@ impl Chrono {
             if !up {
                 chunk.own.demoted.set(index);
                 self.demoted.add(now, key, index);
-                if self.params.arms && self.params.cit == Source::Faults {
+                if self.params.arms_demoted() {
                     self.actions.push_back(Action::Arm { page });
                 }
             }

@@ -279,6 +279,7 @@ impl Policy for Chrono {
         MachineOptions {
             scanner: KernelScanner::InService,
             scan_step: Some(self.params.scan_step),
+            arms_chosen: self.params.probe == Probe::ChosenFaults || self.params.arms_demoted(),
             ..MachineOptions::default()
         }
     }

@@ -74,7 +74,7 @@ pub struct Params {
     pub inflight_pages: usize,
     /// How often promotion and demotion run.
     pub tick: Nanos,
-    /// Not to be set: chosen pages can be armed here, so demoted ones are, at once (3.3.2).
+    /// Not to be set: chosen pages can be armed here.
     pub arms: bool,
 }
 
@@ -214,6 +214,13 @@ impl Params {
     }
 }
 
+impl Params {
+    /// Whether demoted pages are armed at once (3.3.2).
+    pub(super) fn arms_demoted(&self) -> bool {
+        self.arms && self.cit == Source::Faults
+    }
+}
+
 fn share(settings: &mut Settings, name: &'static str, default: f64) -> Result<f64, SettingError> {
     let default = (default, &*default.to_string());
     settings.value(name, default, "a share above 0, at most 1", |text| {
@@ -232,7 +239,7 @@ fn cit(settings: &mut Settings, default: Source) -> Result<Source, SettingError>
 }
 
 fn probe(settings: &mut Settings, default: Probe, chosen: bool) -> Result<Probe, SettingError> {
-    let wanted = "accessed-bits, faults, or with --mover agent on Linux 7.2 or later chosen-faults";
+    let wanted = "accessed-bits, faults, or with --mover agent on Linux 7.3 or later chosen-faults";
     let default = (default, "accessed-bits");
     settings.value("probe", default, wanted, |text| match text {
         "accessed-bits" => Some(Probe::AccessedBits),

@@ -15,6 +15,7 @@ use terrace_mover::greeting::Progress;
 use terrace_policy::Action;
 use terrace_policy::Event;
 use terrace_policy::Policy;
+use terrace_proto::features;
 use terrace_sys::unix_channel::Channel;
 use terrace_sys::unix_channel::Listener;
 
@@ -28,7 +29,7 @@ fn agent(commit: Commit) -> (Channel, AgentLink) {
     let peer = Channel::connect(&path).expect("connected");
     let hello = terrace_proto::Hello {
         pid: 0,
-        features: terrace_proto::features::TRANSACTIONS | terrace_proto::features::SHADOWS,
+        features: features::TRANSACTIONS | features::SHADOWS | features::ARMS,
         errno: 0,
         arena_start: 0,
         arena_end: 0,
@@ -123,6 +124,34 @@ fn who_answers_nothing_has_so_many_orders_and_no_more() {
     movers.forget(Nanos::ZERO, me, &mut engine);
     assert!(movers.open.is_empty() && movers.reclaims.is_empty());
     assert_eq!(movers.reclaim_shadows(4096), Err(Refusal::Unserved));
+}
+
+#[test]
+fn pages_are_armed_in_turns_and_leave_room_for_moves() {
+    let (_peer, mut movers, mut engine) = movers();
+    let me = Pid(std::process::id());
+    assert!(movers.can_arm(me) && !movers.can_arm(Pid(1)));
+    let half = u64::try_from(ORDERS_MAX / 2).expect("small");
+    for number in 0..half + 9 {
+        let page = PageRef {
+            pid: me,
+            addr: Addr(number << 12),
+            size: PageSize::Base4K,
+        };
+        assert!(movers.arms.add(page));
+    }
+    let open = |movers: &Movers| movers.open.get(&me).map(|open| *open as u64);
+    movers.flush();
+    assert_eq!(open(&movers), Some(half));
+    promote(&mut movers, me, 1);
+    assert_eq!((movers.in_flight(), open(&movers)), (1, Some(half + 1)));
+    let ended = (1..=2 * half).filter(|seq| movers.arm_ended(me, *seq).is_some());
+    assert_eq!(ended.count() as u64, half);
+    movers.flush();
+    assert_eq!(open(&movers), Some(1 + 9), "the move and those that waited");
+    movers.forget(Nanos::ZERO, me, &mut engine);
+    movers.flush();
+    assert_eq!((open(&movers), movers.arms.take_left()), (None, vec![me]));
 }
 
 #[test]

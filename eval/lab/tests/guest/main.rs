@@ -6,6 +6,7 @@
 //! `TERRACE_STRESS_SECONDS` sets how long each stress runs.
 
 mod both;
+mod chosen;
 mod groups;
 mod huge;
 mod kernel;

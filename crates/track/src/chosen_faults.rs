@@ -243,6 +243,7 @@ const fn hint_fault(fault: &ChosenFault, since: Nanos, node: Option<NodeId>) -> 
         write: fault.write,
         migrated: false,
         fault_time: fault.time,
+        took: None,
         scan_time: Some(since),
         armed_time: Some(since),
     }

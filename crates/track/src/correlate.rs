@@ -191,7 +191,7 @@ impl Correlator {
             write: fault.write,
             migrated: fault.migrated,
             fault_time: fault.time,
-            took: fault.took,
+            took: Some(fault.took),
             scan_time: scanned.last,
             armed_time: scanned.armed,
         }

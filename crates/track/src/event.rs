@@ -32,8 +32,9 @@ pub struct HintFault {
     pub migrated: bool,
     /// When.
     pub fault_time: Nanos,
-    /// How long the kernel had been at it then; what comes before and after its handling is not in it.
-    pub took: Nanos,
+    /// How long the kernel had been at it then; what comes before and after its handling is not in it. Unknown where the
+    /// tracker does not say.
+    pub took: Option<Nanos>,
     /// The latest scan of the page before the fault, if one was seen.
     pub scan_time: Option<Nanos>,
     /// When the page was marked: the first scan after its last hint fault, of those that mark pages where

@@ -178,6 +178,10 @@ fn check_faults(faults: &[HintFault], region: &Region, size: PageSize, slow: Nod
         assert!(armed <= scan && scan <= fault.fault_time, "{fault:?}");
         // All pages are touched every few milliseconds; the emulator takes longer.
         assert!(fault.idle().unwrap() < Nanos::from_secs(20), "{fault:?}");
+        // It began after the page was armed; how long it may take an emulated processor nobody knows.
+        let span = fault.fault_time.since(scan);
+        let took = fault.took.expect("it is measured");
+        assert!(took > Nanos::ZERO && took <= span, "{fault:?}");
     }
     let known = faults.iter().filter(|f| f.idle().is_some()).count();
     assert!(

@@ -229,7 +229,9 @@ fn read(
             if unknown(&pid) => {}
         TrackEvent::HintFault(fault) if as_samples => batch.push(&stand_in(&fault), blocks),
         TrackEvent::HintFault(fault) => {
-            (faults, took) = (faults + 1, took + fault.took);
+            if let Some(one) = fault.took {
+                (faults, took) = (faults + 1, took + one);
+            }
             hint_fault(now, &fault, engine);
         }
         TrackEvent::Scanned {

@@ -49,7 +49,7 @@ fn idle_times_of_chosen_pages_are_those_of_their_use() {
 fn chrono_looks_at_heat_maps_of_victims_that_it_armed() {
     let looks = until_more("$sup", "heat_maps", 1);
     let out = newer(
-        &["--timeout", "20m"],
+        &[],
         &format!(
             "terrace doctor | grep 'hint faults of chosen pages'
              terrace run --policy chrono --mover agent --param probe=chosen-faults --param scan_period=3s \

@@ -93,6 +93,30 @@ fn more_copying_threads_than_the_agent_has_are_refused() {
     }
 }
 
+/// Whatever this kernel can: there is no agent, or the fact is off.
+#[test]
+fn pages_that_nobody_can_arm_are_refused_before_anything_starts() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let flag = dir.path().join("ran");
+    for (mover, off) in [("move-pages", ""), ("agent", "uffd_rwp")] {
+        let mut command = terrace(dir.path());
+        command.env("TERRACE_PROBE_OFF", off);
+        command.args(["run", "--policy=chrono", "--param=probe=chosen-faults"]);
+        command.args(["--mover", mover]);
+        if one_node() {
+            command.arg("--fast=64M");
+        }
+        let output = command.args(["--", "touch"]).arg(&flag).output();
+        let output = output.expect("runs");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{error}");
+        let wanted = "give accessed-bits, faults, or with --mover agent on Linux 7.3 or later chosen-faults";
+        assert!(error.trim_end().ends_with(wanted), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+        assert!(!flag.exists());
+    }
+}
+
 #[test]
 fn sizes_that_make_no_sense_or_do_not_fit_are_refused() {
     let dir = tempfile::tempdir().expect("a directory");

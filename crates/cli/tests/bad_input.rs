@@ -110,7 +110,8 @@ fn pages_that_nobody_can_arm_are_refused_before_anything_starts() {
         let output = output.expect("runs");
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(125), "{error}");
-        let wanted = "give accessed-bits, faults, or with --mover agent on Linux 7.3 or later chosen-faults";
+        let wanted =
+            "give accessed-bits, faults, or with --mover agent on Linux 7.3 or later chosen-faults";
         assert!(error.trim_end().ends_with(wanted), "{error}");
         assert_eq!(error.lines().count(), 1, "{error}");
         assert!(!flag.exists());

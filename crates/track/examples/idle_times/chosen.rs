@@ -34,12 +34,14 @@ const MOVED: Duration = Duration::from_millis(500);
 /// What was told of a group.
 #[derive(Debug, Clone)]
 pub(crate) struct Group {
-    /// From the arming to the access.
+    /// From the arming to the access, as the tracker tells it.
     pub(crate) idle: Vec<Nanos>,
+    /// The same as the program has it, which on a busy host is later than it was to be.
+    pub(crate) waits: Vec<Nanos>,
     /// Accesses that were told of another node than the page was moved to.
     pub(crate) misplaced: usize,
     rounds: usize,
-    waits: usize,
+    left: usize,
     due: Instant,
     node: Option<NodeId>,
 }
@@ -52,9 +54,10 @@ pub(crate) fn measure() -> Result<Vec<Group>, Box<dyn Error>> {
     let nodes = mempolicy::allowed_nodes()?;
     let new = Group {
         idle: Vec::new(),
+        waits: Vec::new(),
         misplaced: 0,
         rounds: 0,
-        waits: 0,
+        left: 0,
         due: begin,
         node: None,
     };
@@ -65,7 +68,7 @@ pub(crate) fn measure() -> Result<Vec<Group>, Box<dyn Error>> {
             return Err(format!("too little in {PATIENCE:?}: {groups:?}").into());
         }
         for (at, group) in groups.iter_mut().enumerate() {
-            let due = group.waits == 0 && Instant::now() >= group.due;
+            let due = group.left == 0 && Instant::now() >= group.due;
             if due && group.rounds < ROUNDS_MAX {
                 arm(&mut program, &mut tracker, (at, group), &nodes)?;
             }
@@ -80,17 +83,19 @@ pub(crate) fn measure() -> Result<Vec<Group>, Box<dyn Error>> {
             };
             let group = &mut groups[at];
             group.idle.extend(fault.idle());
-            group.waits -= 1;
+            group.left -= 1;
             group.misplaced += usize::from(group.node.is_some() && fault.node != group.node);
-            if group.waits == 0 {
+            if group.left == 0 {
                 random ^= random << 13;
                 random ^= random >> 7;
                 random ^= random << 17;
-                // Between two of them.
-                let gap = u64::try_from(PERIODS[at].as_nanos()).unwrap_or(u64::MAX) / PAGES as u64;
-                group.due = Instant::now() + Duration::from_nanos(random % gap);
+                let period = u64::try_from(PERIODS[at].as_nanos()).unwrap_or(u64::MAX);
+                group.due = Instant::now() + Duration::from_nanos(random % period);
             }
         })?;
+    }
+    for (group, waits) in groups.iter_mut().zip(program.waits()?) {
+        group.waits = waits;
     }
     Ok(groups)
 }
@@ -102,17 +107,16 @@ fn arm(
     nodes: &[NodeId],
 ) -> Result<(), Box<dyn Error>> {
     let pid = program.pid();
-    for page in 0..PAGES {
-        let addr = program.page(at, page);
+    for number in 0..PAGES {
         let page = PageRef {
             pid,
-            addr: Addr(addr),
+            addr: Addr(program.page(at, number)),
             size: PageSize::Base4K,
         };
         tracker.order(page, clock::now())?;
-        tracker.armed(page, program.arm(addr)?);
+        tracker.armed(page, program.arm(at, number)?);
     }
-    (group.rounds, group.waits) = (group.rounds + 1, PAGES);
+    (group.rounds, group.left) = (group.rounds + 1, PAGES);
     if PERIODS[at] >= MOVED && nodes.len() > 1 {
         let node = nodes[group.rounds % nodes.len()];
         let pages: Vec<u64> = (0..PAGES).map(|page| program.page(at, page)).collect();

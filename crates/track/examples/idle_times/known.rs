@@ -16,6 +16,8 @@ use std::process::ChildStdin;
 use std::process::ChildStdout;
 use std::process::Command;
 use std::process::Stdio;
+use std::sync::Mutex;
+use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -47,6 +49,14 @@ pub(crate) const PAGES: usize = 8;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 /// The word by which it is told to be the program.
 pub(crate) const TOUCH: &str = "touch";
+/// The word by which it is asked for its waits.
+const WAITS: &str = "waits";
+
+/// Since when a page is armed that was not used since; 0 for none.
+static ARMED: [[AtomicU64; PAGES]; PERIODS.len()] =
+    [const { [const { AtomicU64::new(0) }; PAGES] }; PERIODS.len()];
+/// Groups, and how long it was from the arming of one of their pages to its use.
+static TRUTH: Mutex<Vec<(usize, Nanos)>> = Mutex::new(Vec::new());
 
 /// The program, and where its pages are.
 #[derive(Debug)]
@@ -91,12 +101,27 @@ impl Program {
         (group < PERIODS.len()).then_some(group)
     }
 
-    /// Has it arm a page; since when that is.
-    pub(crate) fn arm(&mut self, addr: u64) -> Result<Nanos, Box<dyn Error>> {
-        writeln!(self.input, "{addr}")?;
+    /// Has it arm a page of a group; since when that is.
+    pub(crate) fn arm(&mut self, group: usize, page: usize) -> Result<Nanos, Box<dyn Error>> {
+        Ok(Nanos(self.ask(&format!("{group} {page}"))?.parse()?))
+    }
+
+    /// How long it was itself until it used pages that it had armed, by group.
+    pub(crate) fn waits(&mut self) -> Result<Vec<Vec<Nanos>>, Box<dyn Error>> {
+        let mut waits = vec![Vec::new(); PERIODS.len()];
+        let told = self.ask(WAITS)?;
+        let mut told = told.split(' ');
+        while let (Some(group), Some(wait)) = (told.next(), told.next()) {
+            waits[group.parse::<usize>()?].push(Nanos(wait.parse()?));
+        }
+        Ok(waits)
+    }
+
+    fn ask(&mut self, what: &str) -> Result<String, Box<dyn Error>> {
+        writeln!(self.input, "{what}")?;
         let mut line = String::new();
         self.output.read_line(&mut line)?;
-        Ok(Nanos(line.trim().parse()?))
+        Ok(line.trim().to_owned())
     }
 }
 
@@ -145,7 +170,7 @@ pub(crate) fn touch() -> Result<(), Box<dyn Error>> {
             let due = usize::try_from(due)?;
             // Who comes late uses each once.
             for page in (*done).max(due.saturating_sub(PAGES))..due {
-                word(start, group, page % PAGES).fetch_add(1, Relaxed);
+                use_page(start, group, page % PAGES);
             }
             *done = due;
         }
@@ -153,21 +178,43 @@ pub(crate) fn touch() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Uses a page, and notes how long that was after it was armed.
+fn use_page(start: usize, group: usize, page: usize) {
+    let armed = ARMED[group][page].swap(0, Relaxed);
+    if armed != 0 {
+        let wait = clock::now().since(Nanos(armed));
+        let mut truth = TRUTH.lock().unwrap_or_else(PoisonError::into_inner);
+        truth.push((group, wait));
+    }
+    word(start, group, page).fetch_add(1, Relaxed);
+}
+
 /// Arms the page of each line, as the agent would, and says since when.
 fn arm_as_told(start: usize) -> Result<(), Box<dyn Error>> {
     let mut uffd = None;
     for line in std::io::stdin().lines() {
-        let addr = line?.trim().parse()?;
+        let line = line?;
+        let Some((group, page)) = line.split_once(' ') else {
+            let truth = TRUTH.lock().unwrap_or_else(PoisonError::into_inner);
+            let truth = truth
+                .iter()
+                .map(|(group, wait)| format!("{group} {}", wait.0));
+            println!("{}", truth.collect::<Vec<_>>().join(" "));
+            continue;
+        };
+        let (group, page): (usize, usize) = (group.parse()?, page.parse()?);
         if uffd.is_none() {
             let new = RwpUffd::open()?;
             new.register(start as u64, (PERIODS.len() * CHUNK) as u64)?;
             uffd = Some(new);
         }
-        let since = clock::now();
         let uffd = uffd.as_ref().ok_or("no userfaultfd")?;
+        let addr = address(start, group, page) as u64;
+        let since = clock::now();
         if uffd.rw_protect(addr, PAGE as u64, true)? != Protected::Done {
             return Err(format!("page {addr:#x} was not armed").into());
         }
+        ARMED[group][page].store(since.0, Relaxed);
         println!("{}", since.0);
     }
     Ok(())

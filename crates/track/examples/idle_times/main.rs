@@ -133,10 +133,11 @@ fn by_both() -> Result<(), Box<dyn Error>> {
 fn by_chosen_pages() -> Result<(), Box<dyn Error>> {
     for (mut group, period) in chosen::measure()?.into_iter().zip(PERIODS) {
         println!(
-            "{{\"period_us\": {}, \"faults\": {}, \"idle_us\": {}, \"misplaced\": {}}}",
+            "{{\"period_us\": {}, \"faults\": {}, \"idle_us\": {}, \"true_us\": {}, \"misplaced\": {}}}",
             period.as_micros(),
             group.idle.len(),
             idle_us(&mut group.idle)?,
+            idle_us(&mut group.waits)?,
             group.misplaced,
         );
     }

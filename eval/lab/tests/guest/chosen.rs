@@ -22,25 +22,41 @@ fn newer(options: &[&str], script: &str) -> String {
 
 /// Pages that are used once a period, evenly, have half of it in the median: to a fifth, and what arming some pages takes there.
 /// Those that have moved meanwhile are told of where they are.
+///
+/// On a host that has no time for the machine the program itself is late, which it tells; then again. That the tracker has what the program
+/// has holds each time.
 #[test]
 #[ignore = "boots the emulated machine"]
 fn idle_times_of_chosen_pages_are_those_of_their_use() {
-    const ARMED_US: u64 = 200;
     let script = "\"$(dirname $(command -v terrace))/examples/idle_times\" chosen || exit 1";
-    let out = newer(&["--delays", "off"], script);
-    println!("{out}");
+    let in_time = (0..4).any(|_| {
+        let out = newer(&["--delays", "off"], script);
+        println!("{out}");
+        are_as_the_program_has_them(&out)
+    });
+    assert!(in_time, "the host had no time for the machine");
+}
+
+/// What arming some pages takes there.
+const ARMED_US: u64 = 200;
+
+/// Whether the program was in time, too.
+fn are_as_the_program_has_them(out: &str) -> bool {
     let groups: Vec<&str> = out.lines().filter(|line| line.starts_with('{')).collect();
     assert_eq!(groups.len(), 7, "{out}");
-    let mut idle = 0;
+    let near = |one: u64, to: u64| one.abs_diff(to) <= to / 5 + ARMED_US;
+    let (mut idle, mut in_time) = (0, true);
     for group in groups {
         let of = |name| number(group, name);
         let (half, before) = (of("period_us") / 2, idle);
         idle = of("idle_us");
-        assert!(idle.abs_diff(half) <= half / 5 + ARMED_US, "{out}");
+        assert!(near(idle, of("true_us")), "{out}");
         assert!(idle > before, "{out}");
         assert!(of("faults") >= 48, "{out}");
         assert_eq!(of("misplaced"), 0, "{out}");
+        in_time &= near(idle, half) && near(of("true_us"), half);
     }
+    in_time
 }
 
 /// Chrono's statistics by the paper's own way, end to end.

@@ -140,7 +140,7 @@ const RULES: &[Rule] = &[
         wants: &[Fact::UffdReadProtect],
         without: ("", ""),
         limited: (
-            "no policy can arm a page of its choice: `probe=chosen-faults` of chrono is refused",
+            "no policy can have pages of its choice armed: a parameter that asks for it is refused",
             "use a kernel with CONFIG_USERFAULTFD_RWP (Linux 7.3)",
         ),
     },

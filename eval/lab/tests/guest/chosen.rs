@@ -115,3 +115,28 @@ fn no_word_is_lost_in_pages_that_are_armed() {
         assert!(number(run, "moved_beside") > 100, "{run}");
     }
 }
+
+/// A program that watches memory itself gets it although pages of it are armed, and none is from then on.
+#[test]
+#[ignore = "boots the emulated machine"]
+fn a_userfaultfd_of_the_programs_own_comes_before_armed_pages() {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/guest");
+    let program = concat!(env!("CARGO_TARGET_TMPDIR"), "/own_userfaultfd");
+    let compiled = Command::new("cc")
+        .args(["-O1", "-Wall", "-o", program, "own_userfaultfd.c"])
+        .current_dir(directory)
+        .status();
+    assert!(compiled.expect("a C compiler").success());
+    let out = newer(
+        &["--delays", "off"],
+        &format!(
+            "terrace run --policy chrono --mover agent --param probe=chosen-faults --param scan_period=1s \
+               --stats=/tmp/s -- {program} || exit 1
+             cat /tmp/s"
+        ),
+    );
+    println!("{out}");
+    assert!(out.contains("OK own_userfaultfd"), "{out}");
+    let chosen = &out[out.find("\"chosen-faults\"").expect("its tracker")..];
+    assert!(number(chosen, "faults") > 0, "{chosen}");
+}

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
-use libbpf_rs::ErrorKind;
 use libbpf_rs::Link;
 use libbpf_rs::MapCore;
 use libbpf_rs::MapFlags;
@@ -34,18 +33,15 @@ use terrace_sys::probe::namespace;
 use crate::driver::map;
 use crate::error::HintFaultsError;
 use crate::error::failed;
+use crate::object::Aligned;
+use crate::object::absent_is_good;
+use crate::object::object;
+use crate::record::NO_NODE;
 use crate::record::u16_at;
 use crate::record::u32_at;
 use crate::record::u64_at;
 
-/// libelf wants its file aligned.
-#[repr(align(8))]
-struct Aligned<T: ?Sized>(T);
-
-static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(
-    env!("OUT_DIR"),
-    "/chosen_faults.bpf.o"
-)));
+static OBJECT: &Aligned<[u8]> = object!("chosen_faults");
 
 /// Pages that can be in the table at a time.
 pub const PAGES_MAX: usize = 1 << 16;
@@ -53,7 +49,6 @@ pub const PAGES_MAX: usize = 1 << 16;
 const RECORD_BYTES: usize = 40;
 /// Size of `struct chosen_page`.
 const KEY_BYTES: usize = 16;
-const NO_NODE: u16 = 0xffff;
 /// `enum chosen_sizes`.
 const BASE: u32 = 1;
 const HUGE: u32 = 2;
@@ -196,13 +191,6 @@ impl ChosenFaults {
         Ok(found
             .and_then(|bytes| bytes.try_into().ok())
             .map_or(0, u64::from_ne_bytes))
-    }
-}
-
-fn absent_is_good(done: libbpf_rs::Result<()>) -> libbpf_rs::Result<()> {
-    match done {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        other => other,
     }
 }
 

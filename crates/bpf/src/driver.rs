@@ -38,18 +38,14 @@ use terrace_sys::probe::namespace;
 use crate::coverage;
 use crate::error::HintFaultsError;
 use crate::error::failed;
+use crate::object::Aligned;
+use crate::object::absent_is_good;
+use crate::object::object;
 use crate::record::DecodeError;
 use crate::record::Record;
 use crate::record::decode;
 
-/// libelf wants its file aligned.
-#[repr(align(8))]
-struct Aligned<T: ?Sized>(T);
-
-static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(
-    env!("OUT_DIR"),
-    "/hint_faults.bpf.o"
-)));
+static OBJECT: &Aligned<[u8]> = object!("hint_faults");
 
 /// Records handed out at once: what bounds the memory between the ring and the caller.
 const BATCH: usize = 1 << 16;
@@ -218,12 +214,8 @@ impl HintFaults {
     ///
     /// Where the map cannot be changed; a process that is not there is no error.
     pub fn remove(&self, pid: Pid) -> Result<(), HintFaultsError> {
-        match self.managed.delete(&pid.0.to_ne_bytes()) {
-            Err(e) if e.kind() != libbpf_rs::ErrorKind::NotFound => {
-                Err(failed("remove a process from the BPF filter")(e))
-            }
-            _ => Ok(()),
-        }
+        absent_is_good(self.managed.delete(&pid.0.to_ne_bytes()))
+            .map_err(failed("remove a process from the BPF filter"))
     }
 
     /// Waits until much is there or `timeout` is over, then hands out what there is, oldest first,

@@ -14,6 +14,7 @@ mod direct_map;
 pub mod driver;
 pub mod error;
 mod mapped;
+mod object;
 pub mod page_tables;
 pub mod record;
 

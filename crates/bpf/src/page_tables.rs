@@ -32,15 +32,10 @@ use crate::direct_map;
 use crate::error::PageTablesError;
 use crate::error::failed_tables as failed;
 use crate::mapped::Mapped;
+use crate::object::Aligned;
+use crate::object::object;
 
-/// libelf wants its file aligned.
-#[repr(align(8))]
-struct Aligned<T: ?Sized>(T);
-
-static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(
-    env!("OUT_DIR"),
-    "/accessed_bits.bpf.o"
-)));
+static OBJECT: &Aligned<[u8]> = object!("accessed_bits");
 
 /// `ACCESSED_CHUNKS` of `accessed_bits.h`.
 const CHUNKS: usize = 256;

@@ -21,7 +21,7 @@ const KIND_EXEC: u8 = 4;
 const KIND_EXIT: u8 = 5;
 const FLAG_WRITE: u8 = 1;
 const FLAG_MIGRATED: u8 = 2;
-const NO_NODE: u16 = 0xffff;
+pub(crate) const NO_NODE: u16 = 0xffff;
 
 /// An access to a page that the scanner had marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

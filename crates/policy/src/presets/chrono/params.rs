@@ -179,6 +179,7 @@ impl Params {
     pub fn read(settings: &mut Settings, given: Capabilities) -> Result<Self, SettingError> {
         let d = Self::default();
         let least = Nanos::from_millis(10);
+        let chosen = given.contains(Capabilities::CHOSEN_FAULTS);
         Ok(Self {
             scan_step: settings.number("scan_step", d.scan_step, 1 << 20..=1 << 40)?,
             scan_period: settings.time("scan_period", d.scan_period)?.max(least),
@@ -197,11 +198,7 @@ impl Params {
             })?,
             thrash_threshold: share(settings, "thrash_threshold", d.thrash_threshold)?,
             cit: cit(settings, d.cit)?,
-            probe: probe(
-                settings,
-                d.probe,
-                given.contains(Capabilities::CHOSEN_FAULTS),
-            )?,
+            probe: probe(settings, d.probe, chosen)?,
             statistic_period: settings
                 .time("statistic_period", d.statistic_period)?
                 .max(least),
@@ -209,12 +206,10 @@ impl Params {
             queue_bytes: settings.number("queue_bytes", d.queue_bytes, 0..=1 << 40)?,
             inflight_pages: settings.number("inflight_pages", d.inflight_pages, 1..=1 << 20)?,
             tick: settings.time("tick", d.tick)?,
-            arms: given.contains(Capabilities::CHOSEN_FAULTS),
+            arms: chosen,
         })
     }
-}
 
-impl Params {
     /// Whether demoted pages are armed at once (3.3.2).
     pub(super) fn arms_demoted(&self) -> bool {
         self.arms && self.cit == Source::Faults

@@ -7,6 +7,7 @@
 use terrace_core::Nanos;
 use terrace_core::PageBits;
 
+use crate::kit::Random;
 use crate::kit::pages::Key;
 
 /// Victims of a tier at least: the paper's 0.003 % of 256 GB are 8 MB, 2,048 pages of both tiers.
@@ -59,12 +60,14 @@ impl Victim {
 /// Draws, each another one.
 #[derive(Debug)]
 pub(super) struct Draws {
-    state: u64,
+    random: Random,
 }
 
 impl Draws {
     pub(super) const fn new() -> Self {
-        Self { state: 1 }
+        Self {
+            random: Random::new(1),
+        }
     }
 
     /// Victims of a tier: `take` is told the place of each and how many it stands for.
@@ -97,16 +100,8 @@ impl Draws {
         if share >= 1.0 {
             return 0;
         }
-        let uniform = (real(self.random() >> 11) + 1.0) / real(1 << 53);
+        let uniform = (real(self.random.bits() >> 11) + 1.0) / real(1 << 53);
         (uniform.ln() / (-share).ln_1p()) as u64
-    }
-
-    /// `SplitMix64`.
-    const fn random(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.state ^ self.state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
     }
 }
 

@@ -148,9 +148,7 @@ impl Control {
             source,
         };
         own_directory(dir)?;
-        let _ = fs::remove_file(&path);
-        let listener = UnixListener::bind(&path).map_err(fail)?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(fail)?;
+        let listener = listen_at(&path).map_err(fail)?;
         let bell = EventFd::new().map_err(|errno| fail(errno.into()))?;
         let (bell, listener) = (Arc::new(bell), Arc::new(listener));
         let (tell, questions) = mpsc::sync_channel(WAITING);
@@ -173,6 +171,16 @@ impl Control {
         self.bell.silence();
         self.questions.try_recv().ok()
     }
+}
+
+/// A socket at a path that has its name only when it listens: who asks takes one that refuses for a dead one.
+fn listen_at(path: &Path) -> io::Result<UnixListener> {
+    let unnamed = path.with_extension("new");
+    let _ = fs::remove_file(&unnamed);
+    let listener = UnixListener::bind(&unnamed)?;
+    fs::set_permissions(&unnamed, fs::Permissions::from_mode(0o600))?;
+    fs::rename(&unnamed, path)?;
+    Ok(listener)
 }
 
 /// Until the socket is shut down.
@@ -290,18 +298,25 @@ fn unexpected(path: &Path, answer: &Answer) -> ControlError {
     }
 }
 
+/// A connection to the supervisor behind a socket. `None`, and the socket is removed, where it is gone.
+fn live(path: &Path) -> io::Result<Option<UnixStream>> {
+    match UnixStream::connect(path) {
+        Ok(stream) => Ok(Some(stream)),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            let _ = fs::remove_file(path);
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 fn answer_to(path: &Path, request: Request) -> Result<Option<Answer>, ControlError> {
     let fail = |source| ControlError::Socket {
         path: path.to_owned(),
         source,
     };
-    let mut stream = match UnixStream::connect(path) {
-        Ok(stream) => stream,
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            let _ = fs::remove_file(path);
-            return Ok(None);
-        }
-        Err(error) => return Err(fail(error)),
+    let Some(mut stream) = live(path).map_err(fail)? else {
+        return Ok(None);
     };
     stream
         .set_read_timeout(Some(Duration::from_secs(10)))
@@ -320,6 +335,7 @@ fn answer_to(path: &Path, request: Request) -> Result<Option<Answer>, ControlErr
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
     use std::time::Instant;
 
     use super::*;
@@ -356,6 +372,36 @@ mod tests {
         assert_eq!(asked, Some(Request::Pause));
         drop(control);
         assert!(sockets(&dir).is_empty());
+        let _ = fs::remove_dir_all(&dir);
+    }
+
+    /// As `terrace status` does while a supervisor starts.
+    #[test]
+    fn who_asks_while_it_opens_takes_nothing_away() {
+        let dir = own("opening");
+        own_directory(&dir).expect("made");
+        // One that ends while somebody asks may be taken away.
+        let ends = Mutex::new(());
+        let asked = || {
+            for (_, path) in sockets(&dir) {
+                let _alive = ends.lock();
+                // Not a question, which nobody here would answer.
+                let _ = live(&path);
+            }
+        };
+        std::thread::scope(|scope| {
+            let opener = scope.spawn(|| {
+                for _ in 0..5_000 {
+                    let control = Control::open(&dir).expect("nobody takes it away");
+                    let _nobody_asks = ends.lock();
+                    assert!(control.path.exists());
+                    drop(control);
+                }
+            });
+            while !opener.is_finished() {
+                asked();
+            }
+        });
         let _ = fs::remove_dir_all(&dir);
     }
 

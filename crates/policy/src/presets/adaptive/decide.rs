@@ -52,7 +52,7 @@ impl Adaptive {
         }
         self.pace_at = now + Nanos(self.pace.pass.0 / 2);
         let before = self.pace;
-        self.pace.next(shown, &self.params);
+        self.pace.next(now, shown, &self.params);
         self.surprised = false;
         if self.pace.asks() != before.asks() {
             self.ask();

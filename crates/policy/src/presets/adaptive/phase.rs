@@ -40,7 +40,7 @@ impl Adaptive {
                 alarmed = true;
             }
         }
-        if alarmed && self.pace.surprised(&self.price(), &self.params) {
+        if alarmed && self.pace.hurry(&self.price(), &self.params) {
             self.ask();
         }
     }

@@ -15,7 +15,7 @@ impl Adaptive {
             return;
         }
         // Nothing is known of it, and most is to be gained soon.
-        if self.pace.hurry(&self.params) {
+        if self.pace.hurry(&self.price(), &self.params) {
             self.ask();
         }
         let runs_on = self.runs_on.get(&pid).copied();

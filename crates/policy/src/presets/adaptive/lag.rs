@@ -29,10 +29,11 @@ use super::classes::Level;
 use super::classes::class_of;
 use super::estimate::SETTLING;
 use super::estimate::Seen;
+use super::matrix;
+use super::matrix::Matrix;
 use super::places::PLACES;
 use super::places::Place;
 use super::places::Spread;
-use super::transitions::Matrix;
 
 /// L.
 pub(super) const LAG: u32 = 8;
@@ -53,7 +54,7 @@ struct Sightings {
 /// The counters of one process.
 #[derive(Debug, Clone)]
 pub(super) struct Lag {
-    counts: Matrix,
+    counts: Vec<[f64; CLASSES]>,
     whole: Box<Sightings>,
     /// Of the L passes that are under way: those soon after a page was in its class say more for it than all of them do.
     now: Box<Sightings>,
@@ -108,8 +109,10 @@ impl Lag {
 
     /// L passes are over, and were counted: what was before keeps so much of its weight.
     pub(super) fn fade(&mut self, keep: f64) {
-        let rows = self.counts.iter_mut().flatten();
-        rows.for_each(|n| *n *= keep);
+        for row in &mut self.counts {
+            let filled = matrix::filled(row);
+            row[filled].iter_mut().for_each(|n| *n *= keep);
+        }
         let (whole, now) = (&mut *self.whole, &mut *self.now);
         let ways = [
             (&mut whole.seen, &now.seen),
@@ -154,8 +157,12 @@ impl Lag {
     pub(super) fn matrix(&self) -> Matrix {
         let rows = self.counts.iter().enumerate();
         rows.map(|(class, counts)| {
-            let by = counts.iter().sum::<f64>() + ROW_PRIOR;
-            let mut row = counts.map(|count| count / by);
+            let filled = matrix::filled(counts);
+            let by = counts[filled.clone()].iter().sum::<f64>() + ROW_PRIOR;
+            let mut row = [0.0; CLASSES];
+            for to in filled {
+                row[to] = counts[to] / by;
+            }
             row[class] += ROW_PRIOR / by;
             row
         })
@@ -181,8 +188,7 @@ impl Lag {
 fn mean_of(m: &Matrix, r: &[f64; CLASSES]) -> [f64; CLASSES] {
     let (mut later, mut sum) = (*r, *r);
     for _ in 1..LAG {
-        let next = |row: &[f64; CLASSES]| row.iter().zip(&later).map(|(m, r)| m * r).sum();
-        later = std::array::from_fn(|class| next(&m[class]));
+        later = std::array::from_fn(|class| m.times(class, &later));
         sum = std::array::from_fn(|class| sum[class] + later[class]);
     }
     sum.map(|sum| sum / f64::from(LAG))

@@ -19,12 +19,12 @@
 //! The equation is solved by its set of classes within the clamp: one elimination of those for each guess of the set, most often three.
 
 use super::classes::CLASSES;
+use super::matrix::Equations;
+use super::matrix::Matrix;
 use super::select::Group;
 use super::select::after;
 use super::select::order;
-use super::transitions::Matrix;
 use super::value::Values;
-use super::value::solve;
 
 /// Guesses of the set; it settles after a few.
 const GUESSES: usize = 16;
@@ -69,41 +69,47 @@ pub(super) fn differences(m: &Matrix, r: &[f64; CLASSES], terms: Terms) -> Value
     let now = r.map(|rate| terms.now(rate));
     let (mut d, mut before) = (now, None);
     for _ in 0..GUESSES {
-        let inside: Vec<usize> = (0..CLASSES)
-            .filter(|class| terms.is_inside(d[*class]))
-            .collect();
+        let inside = d.map(|d| terms.is_inside(d));
         if before.as_ref() == Some(&inside) {
             break;
         }
+        let ends = d.map(|d| terms.clamp(d));
         // What is beyond the clamp is known; those within it are one another's.
         let mut x: Values = std::array::from_fn(|class| {
-            let ends = m[class]
-                .iter()
-                .zip(&d)
-                .filter(|(_, d)| !terms.is_inside(**d));
-            now[class] + gamma * ends.map(|(share, d)| share * terms.clamp(*d)).sum::<f64>()
+            let beyond = m.filled(class).filter(|to| !inside[*to]);
+            let sum: f64 = beyond.map(|to| m[class][to] * ends[to]).sum();
+            now[class] + gamma * sum
         });
-        let rows = inside.iter().enumerate().map(|(index, class)| {
-            let mut own = [0.0; CLASSES];
-            for (own, to) in own.iter_mut().zip(&inside) {
-                *own = -gamma * m[*class][*to];
-            }
-            own[index] += 1.0;
-            own
-        });
-        let mut within = [0.0; CLASSES];
-        within
-            .iter_mut()
-            .zip(&inside)
-            .for_each(|(own, class)| *own = x[*class]);
-        let within = solve(rows.collect(), within);
+        let (within, numbers) = numbered(&inside);
+        let mut equations = Equations::of(within.len());
+        for class in &within {
+            let others = m.filled(*class).filter(|to| inside[*to]);
+            equations.add(
+                x[*class],
+                others.map(|to| (numbers[to], gamma * m[*class][to])),
+            );
+        }
+        let solved = equations.solve();
         for (class, x) in x.iter_mut().enumerate() {
-            let others = inside.iter().zip(&within);
-            *x += gamma * others.map(|(to, d)| m[class][*to] * d).sum::<f64>();
+            let others = m.filled(class).filter(|to| inside[*to]);
+            *x += gamma
+                * others
+                    .map(|to| m[class][to] * solved[numbers[to]])
+                    .sum::<f64>();
         }
         (d, before) = (x, Some(inside));
     }
     d
+}
+
+/// Those of the set, and of each its number among them.
+fn numbered(set: &[bool; CLASSES]) -> (Vec<usize>, [usize; CLASSES]) {
+    let mut numbers = [0; CLASSES];
+    let classes: Vec<usize> = (0..CLASSES).filter(|class| set[*class]).collect();
+    for (number, class) in classes.iter().enumerate() {
+        numbers[*class] = number;
+    }
+    (classes, numbers)
 }
 
 /// What is asked for room, by what those who make it ask at last where so much is paid: what both come to, within a 32nd.
@@ -195,10 +201,9 @@ mod tests {
         let stays = differences(&ladder(1.0, 0.0), &r, terms);
         assert!(stays[64] > terms.cost && stays[63] < -terms.cost);
         // Anything else each second pass.
-        let mut wanders = ladder(1.0, 0.0);
-        for row in &mut wanders {
-            *row = [1.0 / CLASSES as f64; CLASSES];
-        }
+        let wanders: Matrix = (0..CLASSES)
+            .map(|_| [1.0 / CLASSES as f64; CLASSES])
+            .collect();
         let wanders = differences(&wanders, &r, terms);
         assert!(wanders.iter().all(|d| d.abs() < 100.0));
     }

@@ -8,7 +8,7 @@
 //! `docs/adaptive.md` has the figures.
 //!
 //! * `classes` (a page's byte), `estimate` (what an observation makes of it), `clock` (a program's own time),
-//!   `transitions` (M and r), `first` and `mixture` (r by first waits), `rising` (as many rates as can be told apart), `accesses` and `response` (what a
+//!   `transitions` (M and r; `matrix`: rows that are mostly 0), `first` and `mixture` (r by first waits), `rising` (as many rates as can be told apart), `accesses` and `response` (what a
 //!   visit is), `value` (V), `lag` and `later` (what holds over eight passes, and what a place is worth until it can be changed again), `worth`
 //!   (which of both), `latencies` and `costs` (as measured), `away` and `ledger` (what moves brought), `pace` (how often to look).
 //! * `places` (where a page can be), `sides` (which of them are one in a plan), `plan` (between which pages change places),
@@ -40,6 +40,7 @@ mod later;
 mod learn;
 mod ledger;
 mod limits;
+mod matrix;
 mod mixture;
 mod moves;
 mod pace;

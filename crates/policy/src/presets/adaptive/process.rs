@@ -15,13 +15,13 @@ use super::lag::Lag;
 use super::latencies;
 use super::latencies::Reads;
 use super::ledger::Ledger;
+use super::matrix::Matrix;
 use super::params::Params;
 use super::places::PLACES;
 use super::places::Place;
 use super::places::Places;
 use super::settling::Settling;
 use super::skew::Skew;
-use super::transitions::Matrix;
 use super::transitions::Transitions;
 use super::value;
 use super::value::Values;
@@ -84,7 +84,7 @@ impl Process {
             lag: Lag::new(),
             settling: Settling::default(),
             accesses: Accesses::default(),
-            m: Matrix::new(),
+            m: Matrix::default(),
             rates: [0.0; CLASSES],
             values: [0.0; CLASSES],
             runs_on: None,

@@ -19,6 +19,7 @@
 //! the pages seen so far: the sooner a page is seen, the higher its class is then, so what M expected of them are the ends of its rows.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use super::classes::CLASSES;
 use super::classes::Level;
@@ -27,6 +28,8 @@ use super::classes::class_rate;
 use super::estimate::SETTLING;
 use super::estimate::Seen;
 use super::first::Waits;
+use super::matrix;
+use super::matrix::Matrix;
 use super::mixture::LEAST_SHARE;
 use super::rising::rising;
 
@@ -34,12 +37,6 @@ const ROW_PRIOR: f64 = 4.0;
 const RATE_PRIOR: f64 = 4.0;
 /// What passes of another length leave of the counts.
 const OTHER_LENGTH: f64 = 1.0 / 8.0;
-
-/// Ways a page's class can change.
-const RISES: usize = 2 * CLASSES - 1;
-
-/// Rows of a matrix by class.
-pub(super) type Matrix = Vec<[f64; CLASSES]>;
 
 /// What is known of a page that was observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +77,7 @@ pub(super) struct Transitions {
     /// And those of it whose estimate was settling.
     settling: [f64; 2],
     sample: u32,
-    counts: Matrix,
+    counts: Vec<[f64; CLASSES]>,
     seen: [f64; CLASSES],
     exposure: [f64; CLASSES],
     /// What is known until pages were observed a second time.
@@ -181,7 +178,9 @@ impl Transitions {
         self.pages[which] = [0.0; CLASSES];
         self.settling[which] = std::mem::take(&mut self.unsettled);
         for class in 0..CLASSES {
-            for to in 0..CLASSES {
+            let new = matrix::counted(&self.new[class]);
+            let pass = matrix::across(new, matrix::counted(&self.now[class]));
+            for to in matrix::across(pass, matrix::filled(&self.counts[class])) {
                 let new = f64::from(std::mem::take(&mut self.new[class][to]));
                 let all = f64::from(std::mem::take(&mut self.now[class][to])) + new;
                 self.pages[which][to] += all;
@@ -197,7 +196,8 @@ impl Transitions {
     /// What was counted before is of passes of another length.
     pub(super) fn forget(&mut self) {
         for row in &mut self.counts {
-            row.iter_mut().for_each(|n| *n *= OTHER_LENGTH);
+            let filled = matrix::filled(row);
+            row[filled].iter_mut().for_each(|n| *n *= OTHER_LENGTH);
         }
         self.seen.iter_mut().for_each(|n| *n *= OTHER_LENGTH);
         self.exposure.iter_mut().for_each(|n| *n *= OTHER_LENGTH);
@@ -221,24 +221,36 @@ impl Transitions {
 
     /// M: each row sums up to 1.
     pub(super) fn matrix(&self) -> Matrix {
-        let near = near(|class| {
-            let mut rises = [0.0; RISES];
-            rises[CLASSES - 1 - class..][..CLASSES].copy_from_slice(&self.counts[class]);
-            rises
+        let filled: Vec<Range<usize>> = self.counts.iter().map(matrix::filled).collect();
+        // By how much a page rose at least and at most, from 1 - CLASSES on.
+        let by = |class: usize, to: usize| CLASSES - 1 - class + to;
+        let rises = filled.iter().enumerate().fold(0..0, |all, (class, to)| {
+            let own = by(class, to.start)..by(class, to.end);
+            matrix::across(all, if to.is_empty() { 0..0 } else { own })
         });
-        let row = |(class, near): (usize, &[f64; RISES])| {
+        let near = near(rises.len(), |class, own| {
+            let to = filled[class].clone();
+            if !to.is_empty() {
+                let begin = by(class, to.start) - rises.start;
+                own[begin..begin + to.len()].copy_from_slice(&self.counts[class][to]);
+            }
+        });
+        let row = |class: usize| {
+            let near = &near[class * rises.len()..(class + 1) * rises.len()];
             let near_by = near.iter().sum::<f64>() + ROW_PRIOR;
-            let counts = &self.counts[class];
-            let all = counts.iter().sum::<f64>() + ROW_PRIOR;
-            let mut row = *counts;
-            for (rise, count) in near.iter().enumerate() {
+            let (mut row, filled) = (self.counts[class], filled[class].clone());
+            let all = row[filled].iter().sum::<f64>() + ROW_PRIOR;
+            for (rise, count) in rises.clone().zip(near) {
                 let to = (class + rise).saturating_sub(CLASSES - 1).min(CLASSES - 1);
                 row[to] += ROW_PRIOR * count / near_by;
             }
             row[class] += ROW_PRIOR * ROW_PRIOR / near_by;
-            row.map(|count| count / all)
+            for to in matrix::filled(&row) {
+                row[to] /= all;
+            }
+            row
         };
-        near.iter().enumerate().map(row).collect()
+        (0..CLASSES).map(row).collect()
     }
 
     /// r: visits a second by class.
@@ -246,9 +258,11 @@ impl Transitions {
         if !self.counted {
             return self.first.rates();
         }
-        let near = near(|class| [self.seen[class], self.exposure[class]]);
+        let near = near(2, |class, own| {
+            own.copy_from_slice(&[self.seen[class], self.exposure[class]]);
+        });
         rising(&std::array::from_fn(|class| {
-            let [seen, exposure] = near[class];
+            let (seen, exposure) = (near[2 * class], near[2 * class + 1]);
             let rate = (seen + RATE_PRIOR / 2.0) / (exposure + RATE_PRIOR / class_rate(class));
             let prior = RATE_PRIOR / rate;
             [self.seen[class] + RATE_PRIOR, self.exposure[class] + prior]
@@ -286,9 +300,13 @@ impl Transitions {
         let (mut cross, mut own, mut all) = (0.0, 0.0, unknown);
         // A class that nobody was in before.
         let bits = |share: f64| -share.max(LEAST_SHARE).log2();
-        let rows = m.iter().zip(&self.now).zip(pages);
-        for (class, ((row, now), pages)) in rows.enumerate() {
+        let rows = m.rows().zip(&self.now).zip(pages);
+        for (class, (((row, filled), now), pages)) in rows.enumerate() {
             all += pages;
+            let counted = matrix::counted(now);
+            if pages <= 0.0 && counted.is_empty() {
+                continue;
+            }
             let (from, one) = (least(class), (unseen(class) + 1).max(least(class)));
             let mut cell = |share: f64, count: f64| {
                 own += pages * share * bits(share);
@@ -298,7 +316,8 @@ impl Transitions {
                 let count = now[from..one].iter().map(|n| f64::from(*n)).sum();
                 cell(row[from..one].iter().sum(), count);
             }
-            for (&share, &count) in row[one..].iter().zip(&now[one..]) {
+            for to in matrix::across(filled, counted).filter(|to| *to >= one) {
+                let (share, count) = (row[to], now[to]);
                 if share > 0.0 || count > 0 {
                     cell(share, f64::from(count));
                 }
@@ -308,13 +327,19 @@ impl Transitions {
     }
 }
 
-/// What those next to a class have, each class further away by half.
-fn near<const N: usize>(of: impl Fn(usize) -> [f64; N]) -> Vec<[f64; N]> {
-    let mut near = vec![[0.0; N]; CLASSES];
+/// So many figures a class, one class after the other: what those next to it have, each class further away by half.
+fn near(figures: usize, of: impl Fn(usize, &mut [f64])) -> Vec<f64> {
+    let mut own = vec![0.0; CLASSES * figures];
+    let mut near = own.clone();
+    for (class, own) in own.chunks_mut(figures.max(1)).enumerate() {
+        of(class, own);
+    }
     let mut gather = |classes: &mut dyn Iterator<Item = usize>| {
-        let mut coming = [0.0; N];
+        let mut coming = vec![0.0; figures];
         for class in classes {
-            for ((near, coming), own) in near[class].iter_mut().zip(&mut coming).zip(of(class)) {
+            let at = class * figures..(class + 1) * figures;
+            let all = near[at.clone()].iter_mut().zip(&mut coming).zip(&own[at]);
+            for ((near, coming), own) in all {
                 *near += *coming;
                 *coming = (*coming + own) / 2.0;
             }

@@ -9,7 +9,8 @@
 //! steps as the horizon has passes. How many accesses a visit is says `accesses`.
 
 use super::classes::CLASSES;
-use super::transitions::Matrix;
+use super::matrix::Equations;
+use super::matrix::Matrix;
 
 /// V by class, ns.
 pub(super) type Values = [f64; CLASSES];
@@ -23,40 +24,12 @@ pub(super) fn values(
     saved_ns: f64,
 ) -> Values {
     let gamma = (-pass / horizon).exp();
-    let rows = m.iter().enumerate().map(|(class, row)| {
-        let mut row = row.map(|share| -gamma * share);
-        row[class] += 1.0;
-        row
-    });
-    solve(rows.collect(), *r).map(|visits| visits * pass * saved_ns)
-}
-
-/// The x of `rows x = x`, by Gauss, of as many as there are rows. Without pivots: each row of M sums up to 1, so with
-/// gamma below 1 the diagonal outweighs the rest of its row, and keeps doing so.
-pub(super) fn solve(mut rows: Matrix, mut x: Values) -> Values {
-    let classes = rows.len();
-    for class in 0..classes {
-        let (above, below) = rows.split_at_mut(class + 1);
-        let (pivot, done) = (&above[class], x[class]);
-        for (row, x) in below.iter_mut().zip(&mut x[class + 1..]) {
-            let factor = row[class] / pivot[class];
-            // Rows are near their diagonal: most have nothing here.
-            if factor != 0.0 {
-                let ahead = row[class..classes].iter_mut().zip(&pivot[class..]);
-                ahead.for_each(|(own, pivot)| *own -= factor * pivot);
-                *x -= factor * done;
-            }
-        }
+    let mut equations = Equations::of(CLASSES);
+    for ((row, filled), rate) in m.rows().zip(r) {
+        equations.add(*rate, filled.map(|to| (to, gamma * row[to])));
     }
-    for class in (0..classes).rev() {
-        let known: f64 = rows[class][class + 1..classes]
-            .iter()
-            .zip(&x[class + 1..])
-            .map(|(share, x)| share * x)
-            .sum();
-        x[class] = (x[class] - known) / rows[class][class];
-    }
-    x
+    let visits = equations.solve();
+    std::array::from_fn(|class| visits[class] * pass * saved_ns)
 }
 
 #[cfg(test)]

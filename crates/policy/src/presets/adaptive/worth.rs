@@ -22,11 +22,11 @@ use super::lag::LAG;
 use super::later;
 use super::later::Terms;
 use super::ledger;
+use super::matrix::Matrix;
 use super::plan::left;
 use super::select;
 use super::select::Group;
 use super::sides::Pair;
-use super::transitions::Matrix;
 use crate::event::Share;
 
 /// What a process does.

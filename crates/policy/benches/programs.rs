@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What many small programs take the default at the end of a pass: 256 of 4 MiB each, whose pages differ in heat by two
+//! What many small programs take the default in a pass, and of memory: 256 of 4 MiB each, whose pages differ in heat by two
 //! decades, a sixteenth of all in fast memory, read after waits that double from 1 ms to 1 s. Nothing moves.
 //!
 //! Times are processor time, a program and pass, by pass: the first ones go by first waits, from the ninth on it is known what pages do
@@ -155,4 +155,12 @@ fn main() {
             us(all - read)
         );
     }
+    let kept = engine.policy().counters();
+    let kept = kept
+        .iter()
+        .find(|(figure, _)| figure.name == "metadata_bytes");
+    println!(
+        "{:.0} KiB are known of a program",
+        kept.map_or(0, |(_, bytes)| *bytes) as f64 / programs / 1024.0
+    );
 }

@@ -6,8 +6,6 @@ use terrace_core::PageSize;
 
 use super::Adaptive;
 use super::Process;
-use super::classes::CLASSES;
-use super::lag::Lag;
 use super::latencies;
 use super::whole_ns;
 
@@ -96,10 +94,8 @@ impl Adaptive {
 
     fn bytes(&self) -> u64 {
         let all = self.processes.values();
-        let matrix = CLASSES * CLASSES * (2 * size_of::<f64>() + size_of::<u32>());
         self.chunks.bytes()
-            + (self.processes.len() * (matrix + Lag::BYTES)) as u64
-            + all.map(|process| process.skew.bytes() as u64).sum::<u64>()
+            + all.map(|process| process.bytes() as u64).sum::<u64>()
             + self.moves.bytes()
     }
 }

@@ -30,6 +30,7 @@ use super::classes::class_of;
 use super::estimate::SETTLING;
 use super::estimate::Seen;
 use super::matrix;
+use super::matrix::Counts;
 use super::matrix::Matrix;
 use super::places::PLACES;
 use super::places::Place;
@@ -54,7 +55,7 @@ struct Sightings {
 /// The counters of one process.
 #[derive(Debug, Clone)]
 pub(super) struct Lag {
-    counts: Vec<[f64; CLASSES]>,
+    counts: Counts<f64>,
     whole: Box<Sightings>,
     /// Of the L passes that are under way: those soon after a page was in its class say more for it than all of them do.
     now: Box<Sightings>,
@@ -90,7 +91,7 @@ impl Sightings {
 impl Lag {
     pub(super) fn new() -> Self {
         Self {
-            counts: vec![[0.0; CLASSES]; CLASSES],
+            counts: Counts::new(),
             whole: Box::new(Sightings::NONE),
             now: Box::new(Sightings::NONE),
             r: [0.0; CLASSES],
@@ -109,7 +110,7 @@ impl Lag {
 
     /// L passes are over, and were counted: what was before keeps so much of its weight.
     pub(super) fn fade(&mut self, keep: f64) {
-        for row in &mut self.counts {
+        for row in self.counts.there() {
             let filled = matrix::filled(row);
             row[filled].iter_mut().for_each(|n| *n *= keep);
         }
@@ -139,7 +140,7 @@ impl Lag {
         }
         if let Some(then) = &chunk.then {
             for page in chunk.present.pages().filter(|page| then.levels[*page] > 0) {
-                self.counts[class_of(then.levels[page])][class_of(chunk.levels[page])] += 1.0;
+                self.counts.of(class_of(then.levels[page]))[class_of(chunk.levels[page])] += 1.0;
             }
         }
         chunk.then = Some(Box::new(Then {
@@ -155,11 +156,15 @@ impl Lag {
 
     /// M over L passes.
     pub(super) fn matrix(&self) -> Matrix {
-        let rows = self.counts.iter().enumerate();
+        let rows = self.counts.rows().enumerate();
         rows.map(|(class, counts)| {
+            let mut row = [0.0; CLASSES];
+            let Some(counts) = counts else {
+                row[class] = 1.0;
+                return row;
+            };
             let filled = matrix::filled(counts);
             let by = counts[filled.clone()].iter().sum::<f64>() + ROW_PRIOR;
-            let mut row = [0.0; CLASSES];
             for to in filled {
                 row[to] = counts[to] / by;
             }
@@ -181,14 +186,16 @@ impl Lag {
     }
 
     /// Bytes this takes.
-    pub(super) const BYTES: usize = CLASSES * (CLASSES + 4 * PLACES) * size_of::<f64>();
+    pub(super) fn bytes(&self) -> usize {
+        self.counts.bytes() + 2 * size_of::<Sightings>()
+    }
 }
 
 /// The mean rates of L passes, by M and r of one.
 fn mean_of(m: &Matrix, r: &[f64; CLASSES]) -> [f64; CLASSES] {
     let (mut later, mut sum) = (*r, *r);
     for _ in 1..LAG {
-        later = std::array::from_fn(|class| m.times(class, &later));
+        later = std::array::from_fn(|class| m.row(class).times(&later));
         sum = std::array::from_fn(|class| sum[class] + later[class]);
     }
     sum.map(|sum| sum / f64::from(LAG))
@@ -228,14 +235,14 @@ mod tests {
         lag.turn(7, &mut chunk, SETTLING + LAG, 1);
         lag.end_pass(&m, &r);
         let rows = lag.matrix();
-        assert!((rows[50][20] - 512.0 / (512.0 + ROW_PRIOR)).abs() < 1e-9);
-        assert!((rows[50][50] - ROW_PRIOR / (512.0 + ROW_PRIOR)).abs() < 1e-9);
+        assert!((rows.row(50).of(20) - 512.0 / (512.0 + ROW_PRIOR)).abs() < 1e-9);
+        assert!((rows.row(50).of(50) - ROW_PRIOR / (512.0 + ROW_PRIOR)).abs() < 1e-9);
         let rates = [0, 1].map(|place| lag.rates(&[place]));
         assert!((rates[0][50] - (1.0 + RATE_PRIOR) / (0.5 + RATE_PRIOR / r[50])).abs() < 1e-9);
         assert!((rates[1][50] - (1.0 + RATE_PRIOR) / (1.0 + RATE_PRIOR / r[50])).abs() < 1e-9);
         assert!((rates[0][7] / r[7] - 1.0).abs() < 1e-9);
         lag.fade(0.5);
-        assert!((lag.matrix()[50][20] - 256.0 / (256.0 + ROW_PRIOR)).abs() < 1e-9);
+        assert!((lag.matrix().row(50).of(20) - 256.0 / (256.0 + ROW_PRIOR)).abs() < 1e-9);
         assert_eq!(chunk.then.expect("copied").levels, [40; 512]);
     }
 
@@ -258,11 +265,12 @@ mod tests {
             let mut seen = 0.0;
             for _ in 0..LAG {
                 seen += at.iter().zip(&r).map(|(share, r)| share * r).sum::<f64>();
-                at =
-                    std::array::from_fn(|to| (0..CLASSES).map(|from| at[from] * m[from][to]).sum());
+                at = std::array::from_fn(|to| {
+                    (0..CLASSES).map(|from| at[from] * m.row(from).of(to)).sum()
+                });
             }
             assert!((lag.rates(&[0])[class] - seen / f64::from(LAG)).abs() < 1e-9);
-            assert!((lag.matrix()[class][class] - 1.0).abs() < 1e-9);
+            assert!((lag.matrix().row(class).of(class) - 1.0).abs() < 1e-9);
         }
     }
 

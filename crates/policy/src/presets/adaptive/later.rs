@@ -76,26 +76,24 @@ pub(super) fn differences(m: &Matrix, r: &[f64; CLASSES], terms: Terms) -> Value
         let ends = d.map(|d| terms.clamp(d));
         // What is beyond the clamp is known; those within it are one another's.
         let mut x: Values = std::array::from_fn(|class| {
-            let beyond = m.filled(class).filter(|to| !inside[*to]);
-            let sum: f64 = beyond.map(|to| m[class][to] * ends[to]).sum();
-            now[class] + gamma * sum
+            let row = m.row(class);
+            let beyond = row.iter().filter(|(to, _)| !inside[*to]);
+            now[class] + gamma * beyond.map(|(to, share)| share * ends[to]).sum::<f64>()
         });
         let (within, numbers) = numbered(&inside);
         let mut equations = Equations::of(within.len());
         for class in &within {
-            let others = m.filled(*class).filter(|to| inside[*to]);
-            equations.add(
-                x[*class],
-                others.map(|to| (numbers[to], gamma * m[*class][to])),
-            );
+            let row = m.row(*class);
+            let others = row.iter().filter(|(to, _)| inside[*to]);
+            let shares = others.map(|(to, share)| (numbers[to], gamma * share));
+            equations.add(x[*class], shares);
         }
         let solved = equations.solve();
         for (class, x) in x.iter_mut().enumerate() {
-            let others = m.filled(class).filter(|to| inside[*to]);
-            *x += gamma
-                * others
-                    .map(|to| m[class][to] * solved[numbers[to]])
-                    .sum::<f64>();
+            let row = m.row(class);
+            let others = row.iter().filter(|(to, _)| inside[*to]);
+            let sum: f64 = others.map(|(to, share)| share * solved[numbers[to]]).sum();
+            *x += gamma * sum;
         }
         (d, before) = (x, Some(inside));
     }
@@ -151,7 +149,8 @@ mod tests {
         let mut d = now;
         for _ in 0..3_000 {
             d = std::array::from_fn(|k| {
-                let later = m[k].iter().zip(&d).map(|(share, d)| share * t.clamp(*d));
+                let row = m.row(k);
+                let later = row.iter().map(|(to, share)| share * t.clamp(d[to]));
                 now[k] + t.gamma * later.sum::<f64>()
             });
         }

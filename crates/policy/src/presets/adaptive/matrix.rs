@@ -4,7 +4,6 @@
 //! Each program has some, and who goes over all of a row spends most of a pass of many small programs on zeros (`cargo bench -p terrace-policy
 //! --bench programs`). What is beyond the columns of a row that are filled counts as 0 and is not looked at.
 
-use std::ops::Index;
 use std::ops::Range;
 
 use super::classes::CLASSES;
@@ -38,45 +37,116 @@ pub(super) fn across(one: Range<usize>, other: Range<usize>) -> Range<usize> {
     }
 }
 
-/// Rows, with the columns of each that are filled.
+/// Counts from class to class: a row is there once something was counted in it.
+#[derive(Debug, Clone)]
+pub(super) struct Counts<T>(Vec<Option<Box<[T; CLASSES]>>>);
+
+impl<T: Copy + Default> Counts<T> {
+    /// None.
+    pub(super) fn new() -> Self {
+        Self(vec![None; CLASSES])
+    }
+
+    /// A row, if it is there.
+    pub(super) fn row(&self, row: usize) -> Option<&[T; CLASSES]> {
+        self.0[row].as_deref()
+    }
+
+    /// All rows, in their order.
+    pub(super) fn rows(&self) -> impl Iterator<Item = Option<&[T; CLASSES]>> {
+        self.0.iter().map(Option::as_deref)
+    }
+
+    /// A row to count in.
+    #[inline]
+    pub(super) fn of(&mut self, row: usize) -> &mut [T; CLASSES] {
+        self.0[row].get_or_insert_with(|| Box::new([T::default(); CLASSES]))
+    }
+
+    /// The rows that are there.
+    pub(super) fn there(&mut self) -> impl Iterator<Item = &mut [T; CLASSES]> {
+        self.0.iter_mut().flatten().map(|row| &mut **row)
+    }
+
+    /// A row, which is none from now on.
+    pub(super) fn take(&mut self, row: usize) -> Option<Box<[T; CLASSES]>> {
+        self.0[row].take()
+    }
+
+    /// Bytes that this takes.
+    pub(super) fn bytes(&self) -> usize {
+        let there = self.0.iter().flatten().count();
+        self.0.capacity() * size_of::<usize>() + there * size_of::<[T; CLASSES]>()
+    }
+}
+
+/// Shares from class to class: of each row what lies within the columns that are filled.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Matrix {
-    rows: Vec<[f64; CLASSES]>,
-    filled: Vec<Range<usize>>,
+    shares: Vec<f64>,
+    /// Of each row the columns, and where they begin among the shares.
+    rows: Vec<(Range<usize>, usize)>,
+}
+
+/// A row of a matrix.
+#[derive(Debug, Clone)]
+pub(super) struct Row<'a> {
+    /// The columns from the first that is not 0 to the last one.
+    pub(super) filled: Range<usize>,
+    shares: &'a [f64],
+}
+
+impl Row<'_> {
+    /// One of them; 0 beyond.
+    pub(super) fn of(&self, column: usize) -> f64 {
+        let at = column.checked_sub(self.filled.start);
+        at.and_then(|at| self.shares.get(at))
+            .copied()
+            .unwrap_or(0.0)
+    }
+
+    /// Those that are filled, with their columns.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, f64)> {
+        self.filled.clone().zip(self.shares.iter().copied())
+    }
+
+    /// The sum of all times those.
+    pub(super) fn times(&self, x: &[f64; CLASSES]) -> f64 {
+        let both = self.shares.iter().zip(&x[self.filled.clone()]);
+        both.map(|(share, x)| share * x).sum()
+    }
 }
 
 impl Matrix {
-    /// The rows with their columns that are filled.
-    pub(super) fn rows(&self) -> impl Iterator<Item = (&[f64; CLASSES], Range<usize>)> {
-        self.rows.iter().zip(self.filled.iter().cloned())
+    /// A row.
+    pub(super) fn row(&self, row: usize) -> Row<'_> {
+        let (filled, begin) = self.rows[row].clone();
+        let shares = &self.shares[begin..begin + filled.len()];
+        Row { filled, shares }
     }
 
-    /// The columns of a row that are filled.
-    pub(super) fn filled(&self, row: usize) -> Range<usize> {
-        self.filled[row].clone()
+    /// All rows, in their order.
+    pub(super) fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+        (0..self.rows.len()).map(|row| self.row(row))
     }
 
-    /// The sum over a row of its elements times those.
-    pub(super) fn times(&self, row: usize, x: &[f64; CLASSES]) -> f64 {
-        let filled = self.filled(row);
-        let own = self.rows[row][filled.clone()].iter();
-        own.zip(&x[filled]).map(|(own, x)| own * x).sum()
-    }
-}
-
-impl Index<usize> for Matrix {
-    type Output = [f64; CLASSES];
-
-    fn index(&self, row: usize) -> &[f64; CLASSES] {
-        &self.rows[row]
+    /// Bytes that this takes.
+    pub(super) const fn bytes(&self) -> usize {
+        self.shares.capacity() * size_of::<f64>()
+            + self.rows.capacity() * size_of::<(Range<usize>, usize)>()
     }
 }
 
 impl FromIterator<[f64; CLASSES]> for Matrix {
-    fn from_iter<I: IntoIterator<Item = [f64; CLASSES]>>(rows: I) -> Self {
-        let rows: Vec<[f64; CLASSES]> = rows.into_iter().collect();
-        let filled = rows.iter().map(filled).collect();
-        Self { rows, filled }
+    fn from_iter<I: IntoIterator<Item = [f64; CLASSES]>>(all: I) -> Self {
+        let (mut shares, mut rows) = (Vec::new(), Vec::with_capacity(CLASSES));
+        for row in all {
+            let filled = filled(&row);
+            rows.push((filled.clone(), shares.len()));
+            shares.extend_from_slice(&row[filled]);
+        }
+        shares.shrink_to_fit();
+        Self { shares, rows }
     }
 }
 
@@ -157,6 +227,24 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_row_is_what_it_was_made_of() {
+        let mut one = [0.0; CLASSES];
+        (one[7], one[9]) = (0.25, 0.75);
+        let m: Matrix = [one, [0.0; CLASSES], [1.0; CLASSES]].into_iter().collect();
+        let shares =
+            |row: usize| -> Vec<f64> { (0..CLASSES).map(|to| m.row(row).of(to)).collect() };
+        assert_eq!(shares(0), one);
+        assert_eq!(shares(1), [0.0; CLASSES]);
+        assert_eq!(
+            m.row(0).iter().collect::<Vec<_>>(),
+            [(7, 0.25), (8, 0.0), (9, 0.75)]
+        );
+        let x = std::array::from_fn(|to| to as f64);
+        let times: Vec<f64> = m.rows().map(|row| row.times(&x)).collect();
+        assert_eq!(times, [8.5, 0.0, 8_128.0]);
+    }
 
     #[test]
     fn what_is_filled_is_told_by_both_ends() {

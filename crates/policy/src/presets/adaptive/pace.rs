@@ -5,17 +5,17 @@
 //! cost      = busy + lost: Terrace's processor time of the last pass, reading and learning from it, and what programs lost to it
 //! share     = the larger of  busy / pass  and  lost / (pass * processors that the programs run on)
 //! waited    = pass / 2 * what the last plan saves a second: it came up evenly in the pass, and was not had meanwhile
-//! pass      x 2  while  waited < cost / 2  and  share > 1 %  and nothing is tried (`skew`)
+//! pass      x 2  while  waited < cost / 2  and  share > 1 %  and nothing is tried (`skew`),  or  share > 5 %
 //!           / 2  while  waited > cost * 2  and  share of that <= 5 %
 //!           the shortest  when a process comes or surprises,  if there is credit
-//!           as long as makes share <= 5 %  where there is none
-//! credit    + 5 % of the time that goes by, up to that of 30 s, which it begins with;  - cost.  None for passes that take more than all of it
+//!           as long as makes share <= 5 %,  at once,  where a pass takes more than all credit
+//! credit    + 5 % of the time that goes by, up to that of 30 s, which it begins with;  - cost
 //! parts     60 s / pass  while each of the last 8 plans spends less on moves than reading one of so many chunks costs;  1  else
 //! shortest  / 2  while more pages are seen at the first reading than half of the fast tier has: they cannot be told apart
 //!           x 2  while they are less than a 32nd of it
 //! ```
 //!
-//! So short passes, however many programs come or surprise, take no more than 5 % of all time, that of 30 s and one pass.
+//! So however many programs come or surprise, passes take no more than 5 % of all time, that of 30 s and those in which they become longer again.
 //!
 //! A pass twice as long has half the cost a second and twice the wait: their sum is least where the two are equal, and of the powers of
 //! two where they differ by a factor of two at most.
@@ -65,6 +65,11 @@ impl Price {
         self.busy.max(self.lost / self.runs.max(1.0))
     }
 
+    /// Whether all credit is worth one pass.
+    fn is_affordable(&self) -> bool {
+        self.one() <= Credit::ALL
+    }
+
     /// Its share of that time.
     fn share(&self, of: Nanos) -> f64 {
         self.one() / ns(of)
@@ -92,9 +97,9 @@ impl Credit {
         self.ns = (self.ns + earned).min(Self::ALL) - cost;
     }
 
-    /// Whether passes that take so much may be short.
+    /// Whether passes that take so much may be short now.
     fn covers(&self, price: &Price) -> bool {
-        self.ns > 0.0 && price.one() <= Self::ALL
+        self.ns > 0.0 && price.is_affordable()
     }
 }
 
@@ -206,8 +211,7 @@ impl Pace {
     /// How long the next pass is.
     fn next_pass(&self, shown: &Shown, params: &Params) -> Nanos {
         let (price, pass) = (shown.price, self.pass);
-        let covered = self.credit.covers(&price);
-        if shown.surprised && covered {
+        if shown.surprised && self.credit.covers(&price) {
             return params.pass_min;
         }
         let waited = pass.as_secs_f64() / 2.0 * shown.saves * f64::from(shown.parts);
@@ -218,14 +222,14 @@ impl Pace {
         let half = Nanos(pass.0 / 2).max(params.pass_min);
         let is_wanted = waited > price.all() * 2.0 || shown.surprised;
         let twice = |pass: Nanos| Nanos(pass.0.saturating_mul(2)).min(params.pass_max);
-        let mut next = if is_rest {
+        let mut next = if is_rest || price.share(pass) > BUSY_SHARE {
             twice(pass)
         } else if is_wanted && price.share(half) <= BUSY_SHARE {
             half
         } else {
             pass
         };
-        while !covered && price.share(next) > BUSY_SHARE && next < params.pass_max {
+        while !price.is_affordable() && price.share(next) > BUSY_SHARE && next < params.pass_max {
             next = twice(next);
         }
         next

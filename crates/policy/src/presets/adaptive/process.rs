@@ -179,6 +179,15 @@ impl Process {
         self.evaluate(params);
     }
 
+    /// Bytes that are known of it, but for its pages.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>()
+            + self.transitions.bytes()
+            + self.lag.bytes()
+            + self.m.bytes()
+            + self.skew.bytes()
+    }
+
     /// Values by rates and transitions.
     fn evaluate(&mut self, params: &Params) {
         let horizon = params.horizon.as_secs_f64();

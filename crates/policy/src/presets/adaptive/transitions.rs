@@ -29,6 +29,7 @@ use super::estimate::SETTLING;
 use super::estimate::Seen;
 use super::first::Waits;
 use super::matrix;
+use super::matrix::Counts;
 use super::matrix::Matrix;
 use super::mixture::LEAST_SHARE;
 use super::rising::rising;
@@ -64,9 +65,9 @@ impl Known {
 #[derive(Debug, Clone)]
 pub(super) struct Transitions {
     /// This pass, of pages that were counted before.
-    now: Vec<[u32; CLASSES]>,
+    now: Counts<u32>,
     /// And of new ones.
-    new: Vec<[u32; CLASSES]>,
+    new: Counts<u32>,
     /// Of how many chunks this pass reads one. What a sample shows counts for nothing: its pages are too few, and those of a chunk too
     /// alike, to say what all do. It says whether they still do what is known.
     parts: u32,
@@ -77,7 +78,7 @@ pub(super) struct Transitions {
     /// And those of it whose estimate was settling.
     settling: [f64; 2],
     sample: u32,
-    counts: Vec<[f64; CLASSES]>,
+    counts: Counts<f64>,
     seen: [f64; CLASSES],
     exposure: [f64; CLASSES],
     /// What is known until pages were observed a second time.
@@ -93,14 +94,14 @@ pub(super) struct Transitions {
 impl Transitions {
     pub(super) fn new() -> Self {
         Self {
-            now: vec![[0; CLASSES]; CLASSES],
-            new: vec![[0; CLASSES]; CLASSES],
+            now: Counts::new(),
+            new: Counts::new(),
             parts: 1,
             unsettled: 0.0,
             pages: [[0.0; CLASSES]; 2],
             settling: [0.0; 2],
             sample: 0,
-            counts: vec![[0.0; CLASSES]; CLASSES],
+            counts: Counts::new(),
             seen: [0.0; CLASSES],
             exposure: [0.0; CLASSES],
             first: Waits::default(),
@@ -135,8 +136,8 @@ impl Transitions {
         let (from, to) = (class_of(from), class_of(to));
         match known {
             Known::Hardly => self.unsettled += f64::from(pages),
-            Known::New => self.new[from][to] += pages,
-            Known::Well => self.now[from][to] += pages,
+            Known::New => self.new.of(from)[to] += pages,
+            Known::Well => self.now.of(from)[to] += pages,
         }
         if self.is_sample() {
             return;
@@ -177,31 +178,57 @@ impl Transitions {
         let which = usize::from(self.is_sample());
         self.pages[which] = [0.0; CLASSES];
         self.settling[which] = std::mem::take(&mut self.unsettled);
+        self.fade(keep);
         for class in 0..CLASSES {
-            let new = matrix::counted(&self.new[class]);
-            let pass = matrix::across(new, matrix::counted(&self.now[class]));
-            for to in matrix::across(pass, matrix::filled(&self.counts[class])) {
-                let new = f64::from(std::mem::take(&mut self.new[class][to]));
-                let all = f64::from(std::mem::take(&mut self.now[class][to])) + new;
-                self.pages[which][to] += all;
-                self.trained |= all > 0.0;
-                self.counts[class][to] = self.counts[class][to] * keep + all * part;
+            let mut pass = self.now.take(class);
+            if let Some(new) = self.new.take(class) {
+                let all = pass.get_or_insert_with(|| Box::new([0; CLASSES]));
+                for to in matrix::counted(&new) {
+                    all[to] += new[to];
+                }
             }
-            self.seen[class] *= keep;
-            self.exposure[class] *= keep;
+            if let Some(pass) = pass {
+                self.count_pass(class, &pass, part);
+            }
         }
         surprised
     }
 
+    /// Pages of a pass that had that part of its time, and were of a class.
+    fn count_pass(&mut self, class: usize, pass: &[u32; CLASSES], part: f64) {
+        let pages = &mut self.pages[usize::from(self.parts > 1)];
+        let filled = matrix::counted(pass);
+        self.trained |= !filled.is_empty();
+        for to in filled.clone() {
+            pages[to] += f64::from(pass[to]);
+        }
+        if part > 0.0 {
+            let counts = self.counts.of(class);
+            for to in filled {
+                counts[to] += f64::from(pass[to]) * part;
+            }
+        }
+    }
+
+    /// What was counted before keeps so much of its weight.
+    fn fade(&mut self, keep: f64) {
+        for row in self.counts.there() {
+            let filled = matrix::filled(row);
+            row[filled].iter_mut().for_each(|n| *n *= keep);
+        }
+        self.seen.iter_mut().for_each(|n| *n *= keep);
+        self.exposure.iter_mut().for_each(|n| *n *= keep);
+    }
+
     /// What was counted before is of passes of another length.
     pub(super) fn forget(&mut self) {
-        for row in &mut self.counts {
-            let filled = matrix::filled(row);
-            row[filled].iter_mut().for_each(|n| *n *= OTHER_LENGTH);
-        }
-        self.seen.iter_mut().for_each(|n| *n *= OTHER_LENGTH);
-        self.exposure.iter_mut().for_each(|n| *n *= OTHER_LENGTH);
+        self.fade(OTHER_LENGTH);
         self.trained = false;
+    }
+
+    /// Bytes that this takes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.counts.bytes() + self.now.bytes() + self.new.bytes()
     }
 
     /// What is known until a pass is over in which pages were observed a second time: those that were first say little of all.
@@ -221,7 +248,8 @@ impl Transitions {
 
     /// M: each row sums up to 1.
     pub(super) fn matrix(&self) -> Matrix {
-        let filled: Vec<Range<usize>> = self.counts.iter().map(matrix::filled).collect();
+        let counted = |row: Option<&[f64; CLASSES]>| row.map_or(0..0, matrix::filled);
+        let filled: Vec<Range<usize>> = self.counts.rows().map(counted).collect();
         // By how much a page rose at least and at most, from 1 - CLASSES on.
         let by = |class: usize, to: usize| CLASSES - 1 - class + to;
         let rises = filled.iter().enumerate().fold(0..0, |all, (class, to)| {
@@ -230,16 +258,17 @@ impl Transitions {
         });
         let near = near(rises.len(), |class, own| {
             let to = filled[class].clone();
-            if !to.is_empty() {
+            if let Some(counts) = self.counts.row(class).filter(|_| !to.is_empty()) {
                 let begin = by(class, to.start) - rises.start;
-                own[begin..begin + to.len()].copy_from_slice(&self.counts[class][to]);
+                own[begin..begin + to.len()].copy_from_slice(&counts[to]);
             }
         });
         let row = |class: usize| {
             let near = &near[class * rises.len()..(class + 1) * rises.len()];
             let near_by = near.iter().sum::<f64>() + ROW_PRIOR;
-            let (mut row, filled) = (self.counts[class], filled[class].clone());
-            let all = row[filled].iter().sum::<f64>() + ROW_PRIOR;
+            let counts = self.counts.row(class);
+            let mut row = counts.copied().unwrap_or([0.0; CLASSES]);
+            let all = row[filled[class].clone()].iter().sum::<f64>() + ROW_PRIOR;
             for (rise, count) in rises.clone().zip(near) {
                 let to = (class + rise).saturating_sub(CLASSES - 1).min(CLASSES - 1);
                 row[to] += ROW_PRIOR * count / near_by;
@@ -270,9 +299,14 @@ impl Transitions {
     }
 
     fn surprise(&self, m: &Matrix, unseen: impl Fn(usize) -> usize) -> Option<f64> {
-        let pages = |row: &[u32; CLASSES]| row.iter().map(|n| f64::from(*n)).sum::<f64>();
-        let unknown = self.unsettled + self.new.iter().map(pages).sum::<f64>();
-        self.excess(m, (unknown, self.now.iter().map(pages)), |_| 0, unseen)
+        let pages = |row: Option<&[u32; CLASSES]>| {
+            let there = row.map_or(0..0, matrix::counted);
+            row.map_or(0.0, |row| {
+                row[there].iter().map(|n| f64::from(*n)).sum::<f64>()
+            })
+        };
+        let unknown = self.unsettled + self.new.rows().map(pages).sum::<f64>();
+        self.excess(m, (unknown, self.now.rows().map(pages)), |_| 0, unseen)
     }
 
     /// Surprise by those pages only that were seen so far, where one of class `k` that is seen is in `least(k)` or above.
@@ -300,9 +334,11 @@ impl Transitions {
         let (mut cross, mut own, mut all) = (0.0, 0.0, unknown);
         // A class that nobody was in before.
         let bits = |share: f64| -share.max(LEAST_SHARE).log2();
-        let rows = m.rows().zip(&self.now).zip(pages);
-        for (class, (((row, filled), now), pages)) in rows.enumerate() {
+        let none = [0; CLASSES];
+        let rows = m.rows().zip(self.now.rows()).zip(pages);
+        for (class, ((row, now), pages)) in rows.enumerate() {
             all += pages;
+            let now = now.unwrap_or(&none);
             let counted = matrix::counted(now);
             if pages <= 0.0 && counted.is_empty() {
                 continue;
@@ -314,10 +350,10 @@ impl Transitions {
             };
             if one > from {
                 let count = now[from..one].iter().map(|n| f64::from(*n)).sum();
-                cell(row[from..one].iter().sum(), count);
+                cell((from..one).map(|to| row.of(to)).sum(), count);
             }
-            for to in matrix::across(filled, counted).filter(|to| *to >= one) {
-                let (share, count) = (row[to], now[to]);
+            for to in matrix::across(row.filled.clone(), counted).filter(|to| *to >= one) {
+                let (share, count) = (row.of(to), now[to]);
                 if share > 0.0 || count > 0 {
                     cell(share, f64::from(count));
                 }

@@ -25,8 +25,8 @@ pub(super) fn values(
 ) -> Values {
     let gamma = (-pass / horizon).exp();
     let mut equations = Equations::of(CLASSES);
-    for ((row, filled), rate) in m.rows().zip(r) {
-        equations.add(*rate, filled.map(|to| (to, gamma * row[to])));
+    for (row, rate) in m.rows().zip(r) {
+        equations.add(*rate, row.iter().map(|(to, share)| (to, gamma * share)));
     }
     let visits = equations.solve();
     std::array::from_fn(|class| visits[class] * pass * saved_ns)
@@ -52,7 +52,7 @@ mod tests {
                 .iter()
                 .map(|row| {
                     (0..CLASSES)
-                        .map(|j| (0..CLASSES).map(|l| row[l] * m[l][j]).sum())
+                        .map(|j| (0..CLASSES).map(|l| row[l] * m.row(l).of(j)).sum())
                         .collect()
                 })
                 .collect();

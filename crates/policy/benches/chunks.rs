@@ -6,52 +6,29 @@
 //! Times are processor time. The first pass makes the metadata and is told apart. `cargo bench -p terrace-policy --bench chunks`,
 //! with names of policies behind `--` for those alone.
 
+mod common;
+
 use std::time::Duration;
 
+use common::FAST;
+use common::SLOW;
+use common::processor_time;
+use common::read_tiers;
 use terrace_core::Addr;
 use terrace_core::CHUNK_BYTES;
 use terrace_core::CHUNK_PAGES;
 use terrace_core::ChunkReading;
 use terrace_core::Nanos;
-use terrace_core::NodeId;
-use terrace_core::NodeInfo;
 use terrace_core::PageBits;
 use terrace_core::Pid;
-use terrace_core::TierId;
-use terrace_core::Tiers;
 use terrace_policy::Capabilities;
 use terrace_policy::Engine;
 use terrace_policy::Event;
 use terrace_policy::PRESETS;
 
 const CHUNKS: u64 = 1 << 19;
-const FAST: NodeId = NodeId(0);
-const SLOW: NodeId = NodeId(1);
 const PASS: Nanos = Nanos::from_secs(8);
 const PASSES: usize = 3;
-
-/// Processor time of this thread, the only one.
-fn processor_time() -> Duration {
-    let text = std::fs::read_to_string("/proc/self/schedstat").expect("Linux");
-    let first = text.split(' ').next().and_then(|text| text.parse().ok());
-    Duration::from_nanos(first.expect("nanoseconds"))
-}
-
-fn tiers() -> Tiers {
-    let node = |id, tier, cpus, ns| NodeInfo {
-        id,
-        tier: TierId(tier),
-        capacity_bytes: CHUNKS * CHUNK_BYTES,
-        cpus,
-        read_latency_ns: Some(ns),
-        write_latency_ns: Some(ns),
-        read_bandwidth_mbps: Some(20_000),
-    };
-    Tiers::new(vec![
-        node(FAST, 0, vec![0, 1], 80),
-        node(SLOW, 1, Vec::new(), 250),
-    ])
-}
 
 /// Sets of pages, of which the first have about a tenth and the second half, and are supersets of the first.
 fn patterns() -> Vec<(PageBits, PageBits)> {
@@ -127,13 +104,14 @@ fn main() {
         if !wanted || !preset.needs.contains(Capabilities::ACCESSED_BITS) {
             continue;
         }
-        let mut engine = match terrace_policy::by_name(preset.name, &tiers()) {
-            Ok(policy) => Engine::new(policy),
-            Err(why) => {
-                println!("{}: not on this machine: {why}", preset.name);
-                continue;
-            }
-        };
+        let mut engine =
+            match terrace_policy::by_name(preset.name, &read_tiers(CHUNKS * CHUNK_BYTES)) {
+                Ok(policy) => Engine::new(policy),
+                Err(why) => {
+                    println!("{}: not on this machine: {why}", preset.name);
+                    continue;
+                }
+            };
         let mut took: Vec<Duration> = Vec::new();
         let mut begin = Nanos::from_secs(1);
         for _ in 0..PASSES {

@@ -5,20 +5,23 @@
 //! Times are processor time, a program and pass, by pass: the first ones go by first waits, from the ninth on it is known what pages do
 //! over eight. `cargo bench -p terrace-policy --bench programs`.
 
+mod common;
+
 use std::time::Duration;
 
+use common::FAST;
+use common::SLOW;
+use common::processor_time;
+use common::read_tiers;
 use terrace_core::Addr;
 use terrace_core::CHUNK_BYTES;
 use terrace_core::CHUNK_PAGES;
 use terrace_core::ChunkReading;
 use terrace_core::Nanos;
 use terrace_core::NodeId;
-use terrace_core::NodeInfo;
 use terrace_core::NodeMemory;
 use terrace_core::PageBits;
 use terrace_core::Pid;
-use terrace_core::TierId;
-use terrace_core::Tiers;
 use terrace_policy::Engine;
 use terrace_policy::Event;
 
@@ -27,31 +30,6 @@ const CHUNKS: u64 = 2;
 const PASS: Nanos = Nanos::from_secs(1);
 const FIRST: Nanos = Nanos::from_millis(1);
 const PASSES: u64 = 24;
-const FAST: NodeId = NodeId(0);
-const SLOW: NodeId = NodeId(1);
-
-/// Processor time of this thread, the only one.
-fn processor_time() -> Duration {
-    let text = std::fs::read_to_string("/proc/self/schedstat").expect("Linux");
-    let first = text.split(' ').next().and_then(|text| text.parse().ok());
-    Duration::from_nanos(first.expect("nanoseconds"))
-}
-
-fn tiers() -> Tiers {
-    let node = |id, tier, cpus, ns| NodeInfo {
-        id,
-        tier: TierId(tier),
-        capacity_bytes: 1 << 30,
-        cpus,
-        read_latency_ns: Some(ns),
-        write_latency_ns: Some(ns),
-        read_bandwidth_mbps: Some(20_000),
-    };
-    Tiers::new(vec![
-        node(FAST, 0, vec![0, 1], 80),
-        node(SLOW, 1, Vec::new(), 250),
-    ])
-}
 
 /// Uniform in 0 to 1, exclusive.
 struct Draws(u64);
@@ -125,7 +103,7 @@ fn pass(engine: &mut Engine, begin: Nanos, readings: &[ChunkReading<'_>]) {
 }
 
 fn main() {
-    let policy = terrace_policy::by_name("adaptive", &tiers()).expect("the default");
+    let policy = terrace_policy::by_name("adaptive", &read_tiers(1 << 30)).expect("the default");
     let mut engine = Engine::new(policy);
     for (node, free_bytes) in [(FAST, 0), (SLOW, 1 << 30)] {
         let memory = NodeMemory {

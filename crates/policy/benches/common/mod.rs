@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A Nomad policy in its engine, and a machine of two nodes that ends every migration at once.
+//! What benches share: a Nomad policy in its engine, and a machine of two nodes that ends every migration at once; two nodes of known
+//! latencies.
 #![allow(dead_code, reason = "each bench uses a part")]
+
+use std::time::Duration;
 
 use terrace_core::Addr;
 use terrace_core::CHUNK_BYTES;
@@ -114,6 +117,30 @@ fn tiers(fast_pages: u64, slow_pages: u64) -> Tiers {
         read_bandwidth_mbps: None,
     };
     Tiers::new(vec![node(FAST, 0, fast_pages), node(SLOW, 1, slow_pages)])
+}
+
+/// Two nodes of so many bytes each, whose latencies are known.
+pub(crate) fn read_tiers(bytes: u64) -> Tiers {
+    let node = |id, tier, cpus, ns| NodeInfo {
+        id,
+        tier: TierId(tier),
+        capacity_bytes: bytes,
+        cpus,
+        read_latency_ns: Some(ns),
+        write_latency_ns: Some(ns),
+        read_bandwidth_mbps: Some(20_000),
+    };
+    Tiers::new(vec![
+        node(FAST, 0, vec![0, 1], 80),
+        node(SLOW, 1, Vec::new(), 250),
+    ])
+}
+
+/// Processor time of this thread.
+pub(crate) fn processor_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/self/schedstat").expect("Linux");
+    let first = text.split(' ').next().and_then(|text| text.parse().ok());
+    Duration::from_nanos(first.expect("nanoseconds"))
 }
 
 pub(crate) fn page(n: u64) -> PageRef {

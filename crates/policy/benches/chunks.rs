@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use common::FAST;
 use common::SLOW;
+use common::counter;
 use common::processor_time;
 use common::read_tiers;
 use terrace_core::Addr;
@@ -25,6 +26,7 @@ use terrace_policy::Capabilities;
 use terrace_policy::Engine;
 use terrace_policy::Event;
 use terrace_policy::PRESETS;
+use terrace_policy::kit::Random;
 
 const CHUNKS: u64 = 1 << 19;
 const PASS: Nanos = Nanos::from_secs(8);
@@ -32,17 +34,11 @@ const PASSES: usize = 3;
 
 /// Sets of pages, of which the first have about a tenth and the second half, and are supersets of the first.
 fn patterns() -> Vec<(PageBits, PageBits)> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut draw = move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
+    let mut random = Random::new(1);
     let mut pattern = || {
         let (mut early, mut late) = (PageBits::NONE, PageBits::NONE);
         for page in 0..CHUNK_PAGES {
-            let share = draw() % 10;
+            let share = random.below(10);
             if share < 1 {
                 early.set(page);
             }
@@ -122,16 +118,12 @@ fn main() {
         }
         let best = took[1..].iter().min().expect("two passes");
         let pages = CHUNKS as f64 * CHUNK_PAGES as f64;
-        let kept = engine.policy().counters();
-        let kept = kept
-            .iter()
-            .find(|(figure, _)| figure.name == "metadata_bytes");
         println!(
             "{}: a pass over 1 TiB takes {best:.2?} ({:.2} ns a page), the first {:.2?}; {:.2} bytes a page",
             preset.name,
             best.as_secs_f64() * 1e9 / pages,
             took[0],
-            kept.map_or(0, |(_, bytes)| *bytes) as f64 / pages,
+            counter(&engine, "metadata_bytes") as f64 / pages,
         );
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use common::FAST;
 use common::SLOW;
+use common::counter;
 use common::processor_time;
 use common::read_tiers;
 use terrace_core::Addr;
@@ -24,6 +25,7 @@ use terrace_core::PageBits;
 use terrace_core::Pid;
 use terrace_policy::Engine;
 use terrace_policy::Event;
+use terrace_policy::kit::Random;
 
 const PROGRAMS: u32 = 256;
 const CHUNKS: u64 = 2;
@@ -32,21 +34,14 @@ const FIRST: Nanos = Nanos::from_millis(1);
 const PASSES: u64 = 24;
 
 /// Uniform in 0 to 1, exclusive.
-struct Draws(u64);
-
-impl Draws {
-    fn next(&mut self) -> f64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        ((self.0 >> 12) as f64 + 0.5) / (1_u64 << 52) as f64
-    }
+fn draw(random: &mut Random) -> f64 {
+    ((random.bits() >> 12) as f64 + 0.5) / (1_u64 << 52) as f64
 }
 
 /// How a chunk is read in one pass: each page is visited at its own rate.
-fn read((pid, chunk): (Pid, u64), draws: &mut Draws) -> Vec<ChunkReading<'static>> {
+fn read((pid, chunk): (Pid, u64), random: &mut Random) -> Vec<ChunkReading<'static>> {
     let waits: Vec<f64> = (0..CHUNK_PAGES)
-        .map(|page| -draws.next().ln() / (0.1 * 100_f64.powf(page as f64 / CHUNK_PAGES as f64)))
+        .map(|page| -draw(random).ln() / (0.1 * 100_f64.powf(page as f64 / CHUNK_PAGES as f64)))
         .collect();
     let nodes: &[(NodeId, PageBits)] = if chunk == 0 && pid.0 % 8 == 0 {
         &[(FAST, PageBits::ALL)]
@@ -114,12 +109,12 @@ fn main() {
         };
         engine.observe(Nanos::ZERO, &Event::Memory { node, memory });
     }
-    let mut draws = Draws(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(1);
     let programs = f64::from(PROGRAMS);
     for number in 0..PASSES {
         let begin = Nanos(PASS.0 * (number + 1) * 2);
         let pages = (1..=PROGRAMS).flat_map(|pid| (0..CHUNKS).map(move |chunk| (Pid(pid), chunk)));
-        let mut readings: Vec<_> = pages.flat_map(|page| read(page, &mut draws)).collect();
+        let mut readings: Vec<_> = pages.flat_map(|page| read(page, &mut random)).collect();
         readings.sort_by_key(|reading| reading.until);
         let begun = processor_time();
         pass(&mut engine, begin, &readings);
@@ -133,12 +128,8 @@ fn main() {
             us(all - read)
         );
     }
-    let kept = engine.policy().counters();
-    let kept = kept
-        .iter()
-        .find(|(figure, _)| figure.name == "metadata_bytes");
     println!(
         "{:.0} KiB are known of a program",
-        kept.map_or(0, |(_, bytes)| *bytes) as f64 / programs / 1024.0
+        counter(&engine, "metadata_bytes") as f64 / programs / 1024.0
     );
 }

@@ -10,22 +10,15 @@ use std::time::Instant;
 use common::Bench;
 use common::FAST;
 use common::SLOW;
+use common::counter;
 use criterion::Criterion;
 use criterion::criterion_group;
 use criterion::criterion_main;
 use terrace_core::Nanos;
-use terrace_policy::Engine;
 use terrace_policy::Verdict;
 
 /// Pages of 4 KiB in a terabyte.
 const TERABYTE: u64 = 1 << 28;
-
-/// A counter of the policy.
-fn counter(engine: &Engine, name: &str) -> u64 {
-    let counters = engine.policy().counters();
-    let found = counters.iter().find(|(figure, _)| figure.name == name);
-    found.expect("the policy counts it").1
-}
 
 fn tick(c: &mut Criterion) {
     let fast = TERABYTE / 4;

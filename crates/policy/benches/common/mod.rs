@@ -136,6 +136,13 @@ pub(crate) fn read_tiers(bytes: u64) -> Tiers {
     ])
 }
 
+/// A counter of the policy.
+pub(crate) fn counter(engine: &Engine, name: &str) -> u64 {
+    let counters = engine.policy().counters();
+    let found = counters.iter().find(|(figure, _)| figure.name == name);
+    found.expect("the policy counts it").1
+}
+
 /// Processor time of this thread.
 pub(crate) fn processor_time() -> Duration {
     let text = std::fs::read_to_string("/proc/self/schedstat").expect("Linux");

@@ -110,10 +110,7 @@ impl Lag {
 
     /// L passes are over, and were counted: what was before keeps so much of its weight.
     pub(super) fn fade(&mut self, keep: f64) {
-        for row in self.counts.there() {
-            let filled = matrix::filled(row);
-            row[filled].iter_mut().for_each(|n| *n *= keep);
-        }
+        self.counts.fade(keep);
         let (whole, now) = (&mut *self.whole, &mut *self.now);
         let ways = [
             (&mut whole.seen, &now.seen),

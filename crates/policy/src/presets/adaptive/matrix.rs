@@ -64,11 +64,6 @@ impl<T: Copy + Default> Counts<T> {
         self.0[row].get_or_insert_with(|| Box::new([T::default(); CLASSES]))
     }
 
-    /// The rows that are there.
-    pub(super) fn there(&mut self) -> impl Iterator<Item = &mut [T; CLASSES]> {
-        self.0.iter_mut().flatten().map(|row| &mut **row)
-    }
-
     /// A row, which is none from now on.
     pub(super) fn take(&mut self, row: usize) -> Option<Box<[T; CLASSES]>> {
         self.0[row].take()
@@ -78,6 +73,16 @@ impl<T: Copy + Default> Counts<T> {
     pub(super) fn bytes(&self) -> usize {
         let there = self.0.iter().flatten().count();
         self.0.capacity() * size_of::<usize>() + there * size_of::<[T; CLASSES]>()
+    }
+}
+
+impl Counts<f64> {
+    /// What was counted keeps so much of its weight.
+    pub(super) fn fade(&mut self, keep: f64) {
+        for row in self.0.iter_mut().flatten() {
+            let filled = filled(row);
+            row[filled].iter_mut().for_each(|n| *n *= keep);
+        }
     }
 }
 

@@ -212,10 +212,7 @@ impl Transitions {
 
     /// What was counted before keeps so much of its weight.
     fn fade(&mut self, keep: f64) {
-        for row in self.counts.there() {
-            let filled = matrix::filled(row);
-            row[filled].iter_mut().for_each(|n| *n *= keep);
-        }
+        self.counts.fade(keep);
         self.seen.iter_mut().for_each(|n| *n *= keep);
         self.exposure.iter_mut().for_each(|n| *n *= keep);
     }
@@ -299,12 +296,13 @@ impl Transitions {
     }
 
     fn surprise(&self, m: &Matrix, unseen: impl Fn(usize) -> usize) -> Option<f64> {
-        let pages = |row: Option<&[u32; CLASSES]>| {
-            let there = row.map_or(0..0, matrix::counted);
-            row.map_or(0.0, |row| {
-                row[there].iter().map(|n| f64::from(*n)).sum::<f64>()
-            })
+        let sum = |row: &[u32; CLASSES]| {
+            row[matrix::counted(row)]
+                .iter()
+                .map(|n| f64::from(*n))
+                .sum()
         };
+        let pages = |row: Option<&[u32; CLASSES]>| row.map_or(0.0, sum);
         let unknown = self.unsettled + self.new.rows().map(pages).sum::<f64>();
         self.excess(m, (unknown, self.now.rows().map(pages)), |_| 0, unseen)
     }

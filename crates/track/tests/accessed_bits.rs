@@ -98,10 +98,11 @@ fn touch(addr: u64) {
 }
 
 fn open() -> AccessedBits {
-    let config = AccessedBitsConfig {
-        zones: terrace_sys::zones::read(Path::new("/")),
-        ..AccessedBitsConfig::default()
-    };
+    open_with(AccessedBitsConfig::default())
+}
+
+fn open_with(mut config: AccessedBitsConfig) -> AccessedBits {
+    config.zones = terrace_sys::zones::read(Path::new("/"));
     let mut tracker = AccessedBits::open(config).expect("accessed bits");
     tracker
         .add(Pid(std::process::id()), false)
@@ -331,6 +332,41 @@ fn a_pass_may_read_a_sample() {
         whole += u32::from(parts == 1);
     }
     assert!((2..=3).contains(&whole), "{whole} of 9");
+}
+
+/// What is asked for holds for all of a pass, or for none of it, also while it is being cleared.
+#[test]
+fn all_of_a_pass_is_as_long() {
+    let mut alone = alone();
+    let chunks = 128;
+    let start = alone.memory(chunks, Advice::LinuxNoHugepage);
+    // One call for each chunk.
+    let mut tracker = open_with(AccessedBitsConfig {
+        max_stall: Nanos(1_000),
+        budget_permille: 1_000,
+        ..AccessedBitsConfig::default()
+    });
+    let lengths = [300, 1_200].map(Nanos::from_millis);
+    let shortest = Nanos::from_millis(10);
+    tracker.ask(shortest, lengths[1], 1);
+    gather(&mut tracker, start, chunks, 1);
+    let mut longer = 0;
+    for turn in 0..8 {
+        tracker.ask(shortest, lengths[turn / 2 % 2], 1);
+        for pass in gather(&mut tracker, start, chunks, 1) {
+            let ends = pass.iter().map(Reading::as_chunk);
+            let ends = ends
+                .filter(|reading| reading.last)
+                .map(|reading| reading.until);
+            let (least, most) = (ends.clone().min(), ends.max());
+            let (Some(least), Some(most)) = (least, most) else {
+                continue;
+            };
+            assert!(most.0 < least.0 * 5 / 2, "{turn}: from {least} to {most}");
+            longer += u32::from(least > lengths[0]);
+        }
+    }
+    assert!(longer > 1, "{longer} passes were of the greater length");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use terrace_core::Nanos;
 use terrace_core::Pid;
 use terrace_core::Range;
 use terrace_core::Turns;
+use terrace_core::shorten;
 use terrace_sys::advise;
 use terrace_sys::process::PidFd;
 use terrace_sys::procmaps::Mapping;
@@ -31,6 +32,8 @@ pub(super) struct Process {
     /// The top table that this pass is of.
     root: u64,
     pub(super) slices: Vec<Slice>,
+    /// When each slice of this pass is read after it was cleared.
+    pub(super) rungs: Vec<Nanos>,
     /// What of its memory this pass reads.
     pub(super) turns: Turns,
     /// Slices that have readings before them.
@@ -64,6 +67,7 @@ impl Process {
             bound: tables.bind(pid).ok()?,
             root: 0,
             slices: Vec::new(),
+            rungs: Vec::new(),
             turns: Turns::default(),
             left: 0,
             pages: 0,
@@ -107,6 +111,13 @@ impl Process {
         self.slices = cut(&found, &mappings, most);
         self.left = self.slices.len();
         self.left > 0
+    }
+
+    /// Its pass shall not be longer than that any more.
+    pub(super) fn shorten(&mut self, pass: Nanos, now: Nanos) {
+        shorten(&mut self.rungs, 0, pass);
+        let slices = self.slices.iter_mut();
+        slices.for_each(|slice| slice.shorten(pass, now));
     }
 
     /// Whether the kernel swaps it out at present: then its idle pages are the kernel's to find, and

@@ -164,8 +164,8 @@ impl Reader {
             if first {
                 self.queue.push(Reverse((now, *pid, What::Begin)));
             }
-            for (index, slice) in process.slices.iter_mut().enumerate() {
-                slice.shorten(pass, now);
+            process.shorten(pass, now);
+            for (index, slice) in process.slices.iter().enumerate() {
                 if let Some(due) = slice.due() {
                     self.queue.push(Reverse((due, *pid, What::Slice(index))));
                 }
@@ -279,6 +279,8 @@ impl Reader {
         if !process.begin(&mut self.tables, most, asked.parts) {
             return false;
         }
+        // The same for all slices, whatever is asked for before the last of them is cleared.
+        process.rungs = ladder(asked.shortest, self.pass(process.busy_before));
         self.queue.push(Reverse((now, process.pid, What::Slice(0))));
         true
     }
@@ -313,13 +315,9 @@ impl Reader {
             counts.clear_time = counts.clear_time + took;
             counts.longest_clear = counts.longest_clear.max(took);
         });
-        let (shortest, pass) = (
-            self.asked.map_or(Nanos::ZERO, |asked| asked.shortest),
-            self.pass(process.busy_before),
-        );
         let middle = before + Nanos(took.0 / 2);
         let slice = &mut process.slices[index];
-        slice.begin(middle, ran, ladder(shortest, pass));
+        slice.begin(middle, ran, process.rungs.clone());
         if let Some(due) = slice.due() {
             self.queue
                 .push(Reverse((due, process.pid, What::Slice(index))));

@@ -39,6 +39,18 @@ pub fn shorten(rungs: &mut Vec<Nanos>, done: usize, end: Nanos) {
     rungs.push(end);
 }
 
+/// Draws a ladder out, of which the last reading is not done: it goes on as it has risen and ends with that.
+pub fn lengthen(rungs: &mut Vec<Nanos>, end: Nanos) {
+    if rungs.last().is_none_or(|last| *last >= end) {
+        return;
+    }
+    let last = rungs.pop().unwrap_or(end);
+    let next = rungs
+        .last()
+        .map_or(last, |rung| Nanos(rung.0.saturating_mul(2)));
+    rungs.extend(ladder(next, end));
+}
+
 /// One bit for each base page of a chunk, the first page's in the lowest bit of the first word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct PageBits(pub [u64; CHUNK_PAGES / 64]);
@@ -188,6 +200,21 @@ mod tests {
         assert_eq!(some.or(&other).count(), 6);
         assert!(PageBits::ALL.without(&PageBits::ALL).is_empty());
         assert_eq!(PageBits::ALL.count(), 512);
+    }
+
+    #[test]
+    fn a_ladder_drawn_out_is_that_of_the_longer_pass() {
+        let (first, s) = (Nanos::from_millis(1), Nanos::from_secs);
+        for (pass, longer) in [(1, 2), (1, 16), (2, 3), (3, 60)] {
+            let mut rungs = ladder(first, s(pass));
+            lengthen(&mut rungs, s(longer));
+            assert_eq!(rungs, ladder(first, s(longer)), "{pass} {longer}");
+            lengthen(&mut rungs, s(pass));
+            assert_eq!(rungs, ladder(first, s(longer)), "it is not shortened");
+        }
+        let mut none = Vec::new();
+        lengthen(&mut none, s(1));
+        assert!(none.is_empty(), "nothing was cleared yet");
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub use chunk::CHUNK_PAGES;
 pub use chunk::ChunkReading;
 pub use chunk::PageBits;
 pub use chunk::ladder;
+pub use chunk::lengthen;
 pub use chunk::shorten;
 pub use figure::Figure;
 pub use figure::Measurement;

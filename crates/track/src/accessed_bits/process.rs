@@ -13,6 +13,7 @@ use terrace_core::Nanos;
 use terrace_core::Pid;
 use terrace_core::Range;
 use terrace_core::Turns;
+use terrace_core::lengthen;
 use terrace_core::shorten;
 use terrace_sys::advise;
 use terrace_sys::process::PidFd;
@@ -111,6 +112,16 @@ impl Process {
         self.slices = cut(&found, &mappings, most);
         self.left = self.slices.len();
         self.left > 0
+    }
+
+    /// Its pass shall be so long, where that can be so for all of it: while it is being cleared, and nothing was read for the last time.
+    pub(super) fn lengthen(&mut self, pass: Nanos) {
+        let begun = || self.slices.iter().filter(|slice| slice.begun());
+        if begun().count() < self.slices.len() && begun().all(|slice| slice.due().is_some()) {
+            lengthen(&mut self.rungs, pass);
+            let slices = self.slices.iter_mut();
+            slices.for_each(|slice| slice.lengthen(pass));
+        }
     }
 
     /// Its pass shall not be longer than that any more.

@@ -152,7 +152,8 @@ impl Reader {
         self.queue.push(Reverse((now + YOUNG, pid, What::Begin)));
     }
 
-    /// What is asked for holds for passes under way where it is shorter.
+    /// What is asked for holds for passes under way where it is shorter, and for those that are still being cleared: who asks when one is over
+    /// asks for the next, which has begun meanwhile.
     fn ask(&mut self, asked: Asked, now: Nanos) {
         let before = self.asked.replace(asked);
         let pass = asked.pass;
@@ -160,11 +161,13 @@ impl Reader {
         if before.is_none_or(|before| pass < before.pass) {
             self.length.hurry(now);
         }
+        let longer = self.pass(Nanos::ZERO);
         for (pid, process) in &mut self.processes {
             if first {
                 self.queue.push(Reverse((now, *pid, What::Begin)));
             }
             process.shorten(pass, now);
+            process.lengthen(longer);
             for (index, slice) in process.slices.iter().enumerate() {
                 if let Some(due) = slice.due() {
                     self.queue.push(Reverse((due, *pid, What::Slice(index))));
@@ -279,7 +282,7 @@ impl Reader {
         if !process.begin(&mut self.tables, most, asked.parts) {
             return false;
         }
-        // The same for all slices, whatever is asked for before the last of them is cleared.
+        // The same for all slices.
         process.rungs = ladder(asked.shortest, self.pass(process.busy_before));
         self.queue.push(Reverse((now, process.pid, What::Slice(0))));
         true

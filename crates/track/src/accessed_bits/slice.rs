@@ -9,6 +9,7 @@ use terrace_core::CHUNK_BYTES;
 use terrace_core::Nanos;
 use terrace_core::PageBits;
 use terrace_core::Range;
+use terrace_core::lengthen;
 use terrace_core::shorten;
 
 /// A reading may come this part of its wait early: readings stay half an octave apart and more.
@@ -105,6 +106,11 @@ impl Slice {
     pub(super) fn shorten(&mut self, pass: Nanos, now: Nanos) {
         let end = pass.max(now.since(self.cleared));
         shorten(&mut self.rungs, self.done, end);
+    }
+
+    /// The pass, whose last reading is not done, shall be so long if it is not longer.
+    pub(super) fn lengthen(&mut self, pass: Nanos) {
+        lengthen(&mut self.rungs, pass);
     }
 
     /// The reading at that time: since the clearing, the one before and this; whether it is the last.

@@ -50,26 +50,45 @@ fn pooled(counted: &[[f64; 2]; CLASSES]) -> Vec<Pool> {
     pools
 }
 
-/// The partition of least length.
+/// A part that begins at some pool and goes on.
+struct Begun {
+    at: usize,
+    /// What those before it take.
+    before: f64,
+    /// Its sightings and exposure so far, and with those before it what they take.
+    sums: [f64; 2],
+    length: f64,
+}
+
+/// The partition of least length, by what it takes up to each pool (Jackson et al. 2005). A part that with all that is before it takes more than
+/// the best one so far never becomes part of it, as one is no likelier than two (Killick et al. 2012): of a hundred few are left.
 fn told_apart(pools: &[Pool]) -> Vec<Pool> {
-    let all = together(pools).0[0];
-    // Of the first so many pools: the least length, and where the last of their parts begins.
-    let mut best: Vec<(f64, usize)> = vec![(0.0, 0)];
-    for end in 1..=pools.len() {
-        let (mut sums, mut least) = ([0.0; 2], (f64::INFINITY, 0));
-        for begin in (0..end).rev() {
-            let one = pools[begin].0;
-            sums = [sums[0] + one[0], sums[1] + one[1]];
-            let length = best[begin].0 + length(sums, all);
-            if length < least.0 {
-                least = (length, begin);
+    let each = together(pools).0[0].max(1.0).ln() / 2.0;
+    // Where the last part of the first so many pools begins, and those that it may be of more.
+    let (mut begins, mut begun) = (vec![0], Vec::new());
+    let mut before = 0.0;
+    for (at, (pool, _)) in pools.iter().enumerate() {
+        begun.push(Begun {
+            at,
+            before,
+            sums: [0.0; 2],
+            length: before,
+        });
+        let mut least = (f64::INFINITY, 0);
+        for one in &mut begun {
+            one.sums = [one.sums[0] + pool[0], one.sums[1] + pool[1]];
+            one.length = one.before - likely(one.sums);
+            if one.length < least.0 {
+                least = (one.length, one.at);
             }
         }
-        best.push(least);
+        before = least.0 + each;
+        begun.retain(|one| one.length < before);
+        begins.push(least.1);
     }
     let (mut parts, mut end) = (Vec::new(), pools.len());
     while end > 0 {
-        let begin = best[end].1;
+        let begin = begins[end];
         parts.push(together(&pools[begin..end]));
         end = begin;
     }
@@ -77,14 +96,13 @@ fn told_apart(pools: &[Pool]) -> Vec<Pool> {
     parts
 }
 
-/// Of a part, where so many sightings were counted in all.
-fn length(sums: [f64; 2], all: f64) -> f64 {
-    let likely = if sums[0] > 0.0 {
+/// The logarithm of how likely a part's sightings are.
+fn likely(sums: [f64; 2]) -> f64 {
+    if sums[0] > 0.0 {
         sums[0] * rate(sums).ln()
     } else {
         0.0
-    };
-    all.max(1.0).ln() / 2.0 - likely
+    }
 }
 
 #[cfg(test)]
@@ -115,7 +133,7 @@ mod tests {
                 }
                 parts.last_mut().unwrap().push(*pool);
             }
-            let of = |part: &Vec<Pool>| length(together(part).0, all);
+            let of = |part: &Vec<Pool>| all.max(1.0).ln() / 2.0 - likely(together(part).0);
             parts.iter().map(of).sum()
         });
         lengths.fold(f64::INFINITY, f64::min)
@@ -144,7 +162,8 @@ mod tests {
             let pools: Vec<Pool> = counted.into_iter().map(|(a, b)| ([a, b], 1)).collect();
             let parts = told_apart(&pools);
             let all = together(&pools).0[0];
-            let own: f64 = parts.iter().map(|part| length(part.0, all)).sum();
+            let of = |part: &Pool| all.max(1.0).ln() / 2.0 - likely(part.0);
+            let own: f64 = parts.iter().map(of).sum();
             prop_assert!((own - least_length(&pools)).abs() < 1e-6);
             prop_assert_eq!(together(&parts).1, pools.len());
         }

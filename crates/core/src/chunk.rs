@@ -41,10 +41,9 @@ pub fn shorten(rungs: &mut Vec<Nanos>, done: usize, end: Nanos) {
 
 /// Draws a ladder out, of which the last reading is not done: it goes on as it has risen and ends with that.
 pub fn lengthen(rungs: &mut Vec<Nanos>, end: Nanos) {
-    if rungs.last().is_none_or(|last| *last >= end) {
+    let Some(last) = rungs.pop_if(|last| *last < end) else {
         return;
-    }
-    let last = rungs.pop().unwrap_or(end);
+    };
     let next = rungs
         .last()
         .map_or(last, |rung| Nanos(rung.0.saturating_mul(2)));

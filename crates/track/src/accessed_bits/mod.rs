@@ -123,7 +123,7 @@ impl AccessedBits {
     }
 
     /// Reads in passes of that length from now on, each first after the shortest wait; one in so many of all chunks
-    /// ([`terrace_core::Turns`]).
+    /// ([`terrace_core::Turns`]). A pass under way ends sooner where that is shorter; a longer one holds for it while it is being cleared.
     pub fn ask(&self, shortest: Nanos, pass: Nanos, parts: u32) {
         let asked = Asked {
             shortest,

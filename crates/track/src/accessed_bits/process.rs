@@ -116,8 +116,8 @@ impl Process {
 
     /// Its pass shall be so long, where that can be so for all of it: while it is being cleared, and nothing was read for the last time.
     pub(super) fn lengthen(&mut self, pass: Nanos) {
-        let begun = || self.slices.iter().filter(|slice| slice.begun());
-        if begun().count() < self.slices.len() && begun().all(|slice| slice.due().is_some()) {
+        let is_cleared = self.slices.last().is_none_or(Slice::begun);
+        if !is_cleared && self.left == self.slices.len() {
             lengthen(&mut self.rungs, pass);
             let slices = self.slices.iter_mut();
             slices.for_each(|slice| slice.lengthen(pass));

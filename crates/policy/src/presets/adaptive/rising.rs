@@ -121,6 +121,11 @@ mod tests {
         (class..CLASSES).map(greatest).fold(f64::INFINITY, f64::min)
     }
 
+    /// Of a part, where so many sightings were counted in all.
+    fn length(part: Pool, all: f64) -> f64 {
+        all.max(1.0).ln() / 2.0 - likely(part.0)
+    }
+
     /// Of all ways to part them.
     fn least_length(pools: &[Pool]) -> f64 {
         let all = together(pools).0[0];
@@ -133,8 +138,7 @@ mod tests {
                 }
                 parts.last_mut().unwrap().push(*pool);
             }
-            let of = |part: &Vec<Pool>| all.max(1.0).ln() / 2.0 - likely(together(part).0);
-            parts.iter().map(of).sum()
+            parts.iter().map(|part| length(together(part), all)).sum()
         });
         lengths.fold(f64::INFINITY, f64::min)
     }
@@ -162,8 +166,7 @@ mod tests {
             let pools: Vec<Pool> = counted.into_iter().map(|(a, b)| ([a, b], 1)).collect();
             let parts = told_apart(&pools);
             let all = together(&pools).0[0];
-            let of = |part: &Pool| all.max(1.0).ln() / 2.0 - likely(part.0);
-            let own: f64 = parts.iter().map(of).sum();
+            let own: f64 = parts.iter().map(|part| length(*part, all)).sum();
             prop_assert!((own - least_length(&pools)).abs() < 1e-6);
             prop_assert_eq!(together(&parts).1, pools.len());
         }

@@ -2,7 +2,8 @@
 //! How much memory is free on a node, what page cache it would give back, and the kernel's watermarks.
 //!
 //! Contract: `/sys/devices/system/node/nodeN/meminfo`, short; `/proc/zoneinfo`, long, and read
-//! only when asked for: watermarks change with `vm.watermark_scale_factor` and memory hotplug.
+//! only when asked for: watermarks change with `vm.watermark_scale_factor` and memory hotplug;
+//! `/sys/kernel/mm/lru_gen/enabled`, with them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,10 +22,12 @@ use super::read;
 pub struct MemoryReader {
     root: PathBuf,
     watermarks: BTreeMap<NodeId, parse::Watermarks>,
+    /// Reclaim goes by generations.
+    generations: bool,
 }
 
 impl MemoryReader {
-    /// Reads the watermarks.
+    /// Reads the watermarks and how the kernel reclaims.
     ///
     /// # Errors
     ///
@@ -33,18 +36,21 @@ impl MemoryReader {
         let mut reader = Self {
             root: root.to_owned(),
             watermarks: BTreeMap::new(),
+            generations: false,
         };
         reader.refresh_watermarks()?;
         Ok(reader)
     }
 
-    /// Reads the watermarks again; once in some seconds is enough.
+    /// Reads the watermarks and how the kernel reclaims again; once in some seconds is enough.
     ///
     /// # Errors
     ///
     /// Where `/proc/zoneinfo` cannot be read.
     pub fn refresh_watermarks(&mut self) -> Result<(), TopologyError> {
         self.watermarks = parse::zoneinfo(&read(&self.root.join("proc/zoneinfo"))?);
+        self.generations = read(&self.root.join("sys/kernel/mm/lru_gen/enabled"))
+            .is_ok_and(|text| parse::generations(&text));
         Ok(())
     }
 
@@ -76,6 +82,9 @@ impl MemoryReader {
             high_bytes: watermarks.high_pages.saturating_mul(page_bytes),
             total_bytes: memory.total_bytes,
         };
-        Ok((sample, cache::at_once(&memory, low_bytes, page_bytes)))
+        Ok((
+            sample,
+            cache::at_once(&memory, self.generations, low_bytes, page_bytes),
+        ))
     }
 }

@@ -34,7 +34,8 @@ pub(super) fn numbers(text: &str) -> Option<Vec<u32>> {
 pub(super) struct Meminfo {
     pub(super) total_bytes: u64,
     pub(super) free_bytes: u64,
-    /// Page cache that was not used twice; the rest is 0 where the kernel does not say.
+    /// Page cache that was used twice, or is of the two youngest generations; 0 where the kernel does not say, as the rest.
+    pub(super) active_file_bytes: u64,
     pub(super) inactive_file_bytes: u64,
     /// Page cache (and shared memory) that a process maps.
     pub(super) mapped_bytes: u64,
@@ -56,10 +57,18 @@ pub(super) fn meminfo(text: &str) -> Option<Meminfo> {
     Some(Meminfo {
         total_bytes: field(" MemTotal:")?,
         free_bytes: field(" MemFree:")?,
+        active_file_bytes: field(" Active(file):").unwrap_or(0),
         inactive_file_bytes: field(" Inactive(file):").unwrap_or(0),
         mapped_bytes: field(" Mapped:").unwrap_or(0),
         unwritten_bytes: unwritten[0].saturating_add(unwritten[1]),
     })
+}
+
+/// Whether reclaim goes by generations, of `/sys/kernel/mm/lru_gen/enabled`: bits in hexadecimal, the first of which
+/// is the switch (Documentation/admin-guide/mm/multigen_lru.rst). Kernels without them have no such file.
+pub(super) fn generations(text: &str) -> bool {
+    let digits = text.trim().trim_start_matches("0x");
+    u32::from_str_radix(digits, 16).is_ok_and(|bits| bits & 1 != 0)
 }
 
 /// A node's watermarks, pages.

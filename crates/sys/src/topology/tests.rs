@@ -291,6 +291,27 @@ fn memory_of_a_node_comes_with_its_watermarks() {
     ));
 }
 
+/// The machine's files have half of each node free; cache is told beside it.
+#[test]
+fn the_switch_of_generations_says_what_cache_is_given_back() {
+    let root = machine(&[made(288, "0-1", None)], &["10"], &[]);
+    let node = root.path().join("sys/devices/system/node/node0/meminfo");
+    let lists = "Node 0 Active(file): 40960 kB\nNode 0 Inactive(file): 61440 kB\n";
+    let old = std::fs::read_to_string(&node).unwrap();
+    std::fs::write(&node, old + lists).unwrap();
+    let mut reader = MemoryReader::open(root.path()).unwrap();
+    let cache = |reader: &MemoryReader| reader.read_with_cache(NodeId(0)).unwrap().1 >> 20;
+    let inactive = cache(&reader);
+    assert!((1..60).contains(&inactive), "{inactive}");
+    let switch = root.path().join("sys/kernel/mm/lru_gen");
+    std::fs::create_dir_all(&switch).unwrap();
+    for (bits, more) in [("0x0007\n", 40), ("0x0000\n", 0), ("0x0006\n", 0)] {
+        std::fs::write(switch.join("enabled"), bits).unwrap();
+        reader.refresh_watermarks().unwrap();
+        assert_eq!(cache(&reader), inactive + more, "{bits}");
+    }
+}
+
 #[test]
 fn this_machine_is_readable() {
     let topology = Topology::discover(Path::new("/"), &Override::default()).unwrap();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How long a read takes that memory serves, by node, as it is now: with what else uses that memory.
 //!
-//! A MiB bound to the node holds one chain through all its lines, in an order that no prefetcher
+//! A MiB bound to the node and locked there holds one chain through all its lines, in an order that no prefetcher
 //! follows. A measurement goes some steps of it: each load needs the one before. The lines are flushed
 //! from the caches first (`clflush`, x86-64). Time is `CLOCK_MONOTONIC`; of several stretches the median counts, as
 //! the thread can lose its processor in one.
@@ -41,7 +41,8 @@ impl Latency {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for a node the task may not use, `ENOMEM`, `ENOSYS` on another processor than x86-64.
+    /// `EINVAL` for a node the task may not use, `ENOMEM`, also for memory beyond `RLIMIT_MEMLOCK`, `EPERM` where that is 0, `ENOSYS` on
+    /// another processor than x86-64.
     pub fn open(node: NodeId) -> Result<Self, Errno> {
         if !cfg!(target_arch = "x86_64") {
             return Err(Errno::NOSYS);
@@ -58,6 +59,9 @@ impl Latency {
         mempolicy::mbind(start.addr() as u64, BYTES as u64, &Policy::Bind(vec![node]))?;
         // Reports failure where a touch would kill.
         crate::arena::populate(start.addr() as u64, BYTES as u64)?;
+        // Nobody reads most of it for long: reclaim would demote it, whatever it is bound to, or swap it out.
+        // SAFETY: the mapping is this value's.
+        unsafe { rustix::mm::mlock(start, BYTES) }?;
         let mut line = 0;
         for _ in 0..LINES {
             let next = (line * STEP.0 + STEP.1) % LINES;
@@ -153,6 +157,26 @@ mod tests {
         println!("{memory} ns a read, {cache} ns from the cache");
         assert!(memory > 2.0 * cache as f64, "{memory} against {cache}");
         assert_eq!(at, 0);
+    }
+
+    #[test]
+    fn reclaim_leaves_it_where_it_is() {
+        let latency = Latency::open(NodeId(0)).expect("a node 0");
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let at = latency.words.addr();
+        let is_its = |line: &&str| {
+            let range = line
+                .split_once(' ')
+                .and_then(|(range, _)| range.split_once('-'));
+            let ends = range.map(|(a, b)| [a, b].map(|end| usize::from_str_radix(end, 16)));
+            matches!(ends, Some([Ok(start), Ok(end)]) if (start..end).contains(&at))
+        };
+        let mut of_it = smaps.lines().skip_while(|line| !is_its(line));
+        let flags = of_it.find(|line| line.starts_with("VmFlags:"));
+        assert!(
+            flags.is_some_and(|flags| flags.contains(" lo ")),
+            "{flags:?}"
+        );
     }
 
     #[test]

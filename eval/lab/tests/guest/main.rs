@@ -11,6 +11,7 @@ mod groups;
 mod huge;
 mod kernel;
 mod lacking;
+mod losing;
 mod machine;
 mod presets;
 mod programs;

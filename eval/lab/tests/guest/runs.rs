@@ -134,8 +134,8 @@ for i in 1 2 3; do echo \"+ $memcg 0 $(newest)\" > /sys/kernel/debug/lru_gen; do
 const TWO_GENERATIONS: &str = "echo \"- $memcg 0 $(($(newest) - 2))\" > /sys/kernel/debug/lru_gen";
 
 /// Page cache on the fast node, before the program is there or while its run is paused: `fill KIB` leaves so much free, where
-/// the node has more than that. So many pages are to be promoted into it.
-fn page_cache_is_room(before: &str, paused: &str, list: &str, pages: u64) {
+/// the node has more than that. So many pages are to be promoted into it; what the run tells.
+fn page_cache_is_room(run: &str, [before, paused]: [&str; 2], list: &str, pages: u64) -> String {
     let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a file");
     file.as_file().set_len(160 << 20).expect("room");
     let out = slowed(&format!(
@@ -145,7 +145,7 @@ fn page_cache_is_room(before: &str, paused: &str, list: &str, pages: u64) {
          }}
          {before}
          echo 1 > /sys/kernel/mm/numa/demotion_enabled
-         terrace run --paused --stats=/tmp/s -- {SMALL} > /tmp/out & sup=$!
+         terrace run --paused --stats=/tmp/s {run} > /tmp/out & sup=$!
          {READY}
          {paused}
          terrace resume; {}; {END}; wait $sup || exit 1
@@ -162,6 +162,7 @@ fn page_cache_is_room(before: &str, paused: &str, list: &str, pages: u64) {
     let promoted = number(&out, "promoted_pages");
     // The kernel makes room of page cache, not of programs' pages, though it may demote.
     assert!(behind(&out, "pgsteal_anon") * 20 < promoted, "{out}");
+    out
 }
 
 /// A server that has been up for a day: its fast node is full of page cache.
@@ -169,7 +170,8 @@ fn page_cache_is_room(before: &str, paused: &str, list: &str, pages: u64) {
 #[ignore = "boots the emulated machine"]
 fn page_cache_on_the_fast_node_is_room() {
     let before = format!("{FOUR_GENERATIONS}fill 0");
-    page_cache_is_room(&before, "", "Inactive(file)", 500);
+    let run = format!("-- {SMALL}");
+    page_cache_is_room(&run, [&before, ""], "Inactive(file)", 500);
 }
 
 /// With generations the kernel calls page cache active that was read once. What reclaim takes of all who are idle is not the
@@ -178,7 +180,20 @@ fn page_cache_on_the_fast_node_is_room() {
 #[ignore = "boots the emulated machine"]
 fn page_cache_of_the_youngest_generations_is_room() {
     let paused = format!("{FOUR_GENERATIONS}{TWO_GENERATIONS}; fill 14000");
-    page_cache_is_room("", &paused, "Active(file)", 5_000);
+    let run = format!("-- {SMALL}");
+    page_cache_is_room(&run, ["", &paused], "Active(file)", 5_000);
+}
+
+/// File-backed pages go first (AutoTiering 4.2.1): none of a program is demoted while there is page cache to take, here for
+/// all of the program.
+#[test]
+#[ignore = "boots the emulated machine"]
+fn autotiering_takes_page_cache_before_pages_of_programs() {
+    let before = format!("{FOUR_GENERATIONS}fill 0");
+    let small = SMALL.replace("60M", "25M");
+    let run = format!("--policy autotiering --param mode=opm -- {small}");
+    let out = page_cache_is_room(&run, [&before, ""], "Inactive(file)", 2_000);
+    assert_eq!(number(&out, "demoted_pages"), 0, "{out}");
 }
 
 #[test]

@@ -65,6 +65,18 @@ fn a_mistake_is_a_line_and_nothing_is_started() {
             "[[path]]\nfrom_node = 60000\nnode = 0\ndistance = 9\n",
             "node 60000 has no processors here",
         ),
+        (
+            "[[way]]\nfrom_node = 0\nnode = 0\n",
+            "the ways from node 0 as seen from 0 say nothing; they take promotion, migration, demotion",
+        ),
+        (
+            "[[way]]\nfrom_node = 0\nnode = 0\npromotion = [0]\n",
+            "The promotion from node 0 as seen from 0: node 0 is not of a faster tier",
+        ),
+        (
+            "[[way]]\nfrom_node = 60000\nnode = 0\ndemotion = []\n",
+            "node 60000 has no processors here",
+        ),
     ] {
         for command in [
             &["tiers"][..],

@@ -13,12 +13,19 @@
 //! ```
 //!
 //! Promotion and migration lead to better nodes only, demotion to lower tiers only: no way of one kind is a circle.
+//! Single ways can be said ([`ways`]).
+
+mod ways;
 
 use std::collections::BTreeMap;
 
 use crate::NodeId;
 use crate::TierId;
 use crate::Tiers;
+
+pub use self::ways::GivenWay;
+pub use self::ways::WayError;
+pub use self::ways::WayKind;
 
 /// Latencies this much apart are of different tiers: 5/4, about what the kernel's own rule makes of them
 /// (`MEMTIER_CHUNK_SIZE` against the abstract distance of DRAM).
@@ -57,6 +64,8 @@ pub struct View {
     /// The node of the processors.
     pub from: NodeId,
     nodes: Vec<Seen>,
+    /// Those that are said.
+    ways: Vec<GivenWay>,
 }
 
 /// A view for each node with processors; at least one where there is memory.
@@ -134,7 +143,7 @@ impl Views {
     pub fn nearest(&self, node: NodeId) -> Option<&View> {
         let key = |view: &&View| {
             let seen = view.seen(node)?;
-            let place = view.migration(node).count();
+            let place = view.better_of_tier(node).count();
             let far = |value: Option<u32>| value.map_or((true, 0), |value| (false, value));
             let path = seen.path;
             Some((
@@ -178,7 +187,11 @@ impl View {
             sort_tier(&mut nodes[start..end]);
             start = end;
         }
-        Self { from, nodes }
+        Self {
+            from,
+            nodes,
+            ways: Vec::new(),
+        }
     }
 
     /// All memory nodes, the best first.
@@ -207,35 +220,50 @@ impl View {
 
     /// Where a page may go up from a node: nodes of higher tiers, the best first.
     pub fn promotion(&self, node: NodeId) -> impl Iterator<Item = NodeId> + '_ {
+        let said = self.said(WayKind::Promotion, node);
         let tier = self.seen(node).map(|seen| seen.tier);
-        let higher = self.nodes.iter().filter(move |seen| Some(seen.tier) < tier);
-        higher.map(|seen| seen.node)
+        let open = said.is_none();
+        let higher = self.nodes.iter();
+        let higher = higher.filter(move |seen| open && Some(seen.tier) < tier);
+        said.into_iter()
+            .flatten()
+            .chain(higher.map(|seen| seen.node))
     }
 
     /// Where it may go within its tier: better nodes, the best first.
     pub fn migration(&self, node: NodeId) -> impl Iterator<Item = NodeId> + '_ {
+        let said = self.said(WayKind::Migration, node);
+        let open = said.is_none();
+        let better = self.better_of_tier(node).filter(move |_| open);
+        said.into_iter().flatten().chain(better)
+    }
+
+    fn better_of_tier(&self, node: NodeId) -> impl Iterator<Item = NodeId> + '_ {
         let tier = self.seen(node).map(|seen| seen.tier);
         let better = self.nodes.iter().take_while(move |seen| seen.node != node);
         let same = better.filter(move |seen| Some(seen.tier) == tier);
         same.map(|seen| seen.node)
     }
 
-    /// Every better node, the best first: promotion, then migration.
+    /// Where it may go to be better, the best first: promotion, then migration.
     pub fn better(&self, node: NodeId) -> impl Iterator<Item = NodeId> + '_ {
-        let rank = self.rank(node).unwrap_or(0);
-        self.nodes[..rank].iter().map(|seen| seen.node)
+        self.promotion(node).chain(self.migration(node))
     }
 
     /// Where it may go down: nodes of the next lower tier, the best first.
     pub fn demotion(&self, node: NodeId) -> impl Iterator<Item = NodeId> + '_ {
+        let said = self.said(WayKind::Demotion, node);
+        let open = said.is_none();
         let tier = self.seen(node).map(|seen| seen.tier);
         let lower = self.nodes.iter().map(|seen| seen.tier);
         let next = lower.filter(|of| tier.is_some_and(|tier| *of > tier)).min();
         let those = self
             .nodes
             .iter()
-            .filter(move |seen| Some(seen.tier) == next);
-        those.map(|seen| seen.node)
+            .filter(move |seen| open && Some(seen.tier) == next);
+        said.into_iter()
+            .flatten()
+            .chain(those.map(|seen| seen.node))
     }
 }
 

@@ -93,7 +93,10 @@ pub enum TopologyError {
         /// What there is.
         have: Vec<NodeId>,
     },
-    /// The operator named a way twice.
+    /// The operator's way of pages does not fit.
+    #[error(transparent)]
+    Way(#[from] terrace_core::WayError),
+    /// The operator named a path twice.
     #[error("The path from {from} to {to} is given twice")]
     PathTwice {
         /// The node of the processors.
@@ -198,7 +201,7 @@ impl Topology {
         } else {
             TierSource::OneTier
         };
-        Ok(Self {
+        let topology = Self {
             tiers: Tiers::new(infos),
             source,
             kernel_tiers: (!kernel.is_empty()).then_some(kernel_count.max(1)),
@@ -206,7 +209,9 @@ impl Topology {
             cpu_nodes,
             initiators,
             given: given.clone(),
-        })
+        };
+        topology.views().check(&given.ways)?;
+        Ok(topology)
     }
 
     /// Whether the kernel's own tiering can see a difference between tiers: otherwise scan mode 2
@@ -240,7 +245,7 @@ impl Topology {
             })
         };
         let paths: Vec<AccessPath> = pairs.map(path).collect();
-        Views::new(&self.tiers, &self.cpu_nodes, &paths)
+        Views::new(&self.tiers, &self.cpu_nodes, &paths).with(&self.given.ways)
     }
 
     /// The distance between two nodes, 10 being local; very far where unknown.

@@ -3,7 +3,9 @@
 
 use serde::Deserialize;
 use terrace_core::AccessPath;
+use terrace_core::GivenWay;
 use terrace_core::NodeId;
+use terrace_core::WayKind;
 use terrace_sys::topology::Override;
 
 #[derive(Deserialize)]
@@ -11,13 +13,15 @@ use terrace_sys::topology::Override;
 struct File {
     tiers: Option<Vec<Vec<u16>>>,
     #[serde(default)]
-    path: Vec<Way>,
+    path: Vec<Path>,
+    #[serde(default)]
+    way: Vec<Ways>,
 }
 
 /// Named as `terrace tiers --json` names them.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Way {
+struct Path {
     from_node: u16,
     node: u16,
     read_latency_ns: Option<u32>,
@@ -25,7 +29,7 @@ struct Way {
     distance: Option<u32>,
 }
 
-impl Way {
+impl Path {
     fn path(self) -> Result<AccessPath, String> {
         let said = [
             ("read_latency_ns", self.read_latency_ns),
@@ -50,6 +54,44 @@ impl Way {
     }
 }
 
+/// As `terrace tiers --json` has them under `ways`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ways {
+    from_node: u16,
+    node: u16,
+    promotion: Option<Vec<u16>>,
+    migration: Option<Vec<u16>>,
+    demotion: Option<Vec<u16>>,
+}
+
+impl Ways {
+    fn given(self) -> Result<Vec<GivenWay>, String> {
+        let (from, node) = (NodeId(self.from_node), NodeId(self.node));
+        let said = [
+            (WayKind::Promotion, self.promotion),
+            (WayKind::Migration, self.migration),
+            (WayKind::Demotion, self.demotion),
+        ];
+        let ways = said.into_iter().filter_map(|(kind, to)| {
+            let to = to?.into_iter().map(NodeId).collect();
+            Some(GivenWay {
+                from,
+                node,
+                kind,
+                to,
+            })
+        });
+        let ways: Vec<GivenWay> = ways.collect();
+        if ways.is_empty() {
+            return Err(format!(
+                "the ways from node {node} as seen from {from} say nothing; they take promotion, migration, demotion"
+            ));
+        }
+        Ok(ways)
+    }
+}
+
 /// Reads the file; the error is a line for the user.
 pub(super) fn nodes(path: &str) -> Result<Override, String> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("Cannot read it: {e}"))?;
@@ -64,9 +106,15 @@ pub(super) fn nodes(path: &str) -> Result<Override, String> {
             .map(|nodes| nodes.into_iter().map(NodeId).collect())
             .collect()
     });
-    let paths = file.path.into_iter().map(Way::path);
+    let paths = file.path.into_iter().map(Path::path);
+    let ways: Vec<_> = file
+        .way
+        .into_iter()
+        .map(Ways::given)
+        .collect::<Result<_, _>>()?;
     Ok(Override {
         tiers,
         paths: paths.collect::<Result<_, _>>()?,
+        ways: ways.into_iter().flatten().collect(),
     })
 }

@@ -174,7 +174,137 @@ fn machines() -> impl Strategy<Value = (Tiers, Vec<NodeId>, Vec<AccessPath>)> {
     })
 }
 
+/// One of the paper's sockets has its own mind, the other has not.
+#[test]
+fn ways_that_are_said_go_before_those_of_the_order() {
+    let tiers = Tiers::new(
+        (0..4)
+            .map(|id| node(id, id / 2, u32::from(id < 2), 16))
+            .collect(),
+    );
+    let views = Views::of_tiers(&tiers);
+    let way = |from: u16, on: u16, kind, to: &[u16]| GivenWay {
+        from: NodeId(from),
+        node: NodeId(on),
+        kind,
+        to: to.iter().copied().map(NodeId).collect(),
+    };
+    use WayKind::{Demotion, Migration, Promotion};
+    let ways = [
+        way(0, 2, Promotion, &[1]),
+        way(0, 1, Migration, &[]),
+        way(0, 0, Demotion, &[3, 2]),
+    ];
+    assert_eq!(views.check(&ways), Ok(()));
+    let said = views.clone().with(&ways);
+    let view = said.of(Some(NodeId(0))).unwrap();
+    assert_eq!(ids(view.promotion(NodeId(2))), [1]);
+    assert_eq!(
+        ids(view.better(NodeId(2))),
+        [1],
+        "the other slow node is no better"
+    );
+    assert_eq!(
+        ids(view.promotion(NodeId(3))),
+        [0, 1],
+        "nobody said otherwise"
+    );
+    assert_eq!(ids(view.better(NodeId(1))), []);
+    assert_eq!(ids(view.demotion(NodeId(0))), [3, 2]);
+    assert_eq!(said.all()[1], views.all()[1]);
+    // Who is nearest to a node is not a matter of ways.
+    assert_eq!(
+        said.nearest(NodeId(1)).map(|view| view.from),
+        Some(NodeId(1))
+    );
+    for (way, error) in [
+        (
+            way(0, 2, Promotion, &[3]),
+            "The promotion from node 2 as seen from 0: node 3 is not of a faster tier",
+        ),
+        (
+            way(0, 0, Migration, &[1]),
+            "The migration from node 0 as seen from 0: node 1 is not a better node of its tier",
+        ),
+        (
+            way(0, 0, Demotion, &[1]),
+            "The demotion from node 0 as seen from 0: node 1 is not of a slower tier",
+        ),
+        (
+            way(0, 0, Demotion, &[2, 2]),
+            "The demotion from node 0 as seen from 0 is given twice, or leads to one node twice",
+        ),
+        (
+            way(2, 0, Demotion, &[2]),
+            "The demotion from node 0 as seen from 2: node 2 has no processors here; nodes with processors: 0, 1",
+        ),
+    ] {
+        assert_eq!(views.check(&[way]).unwrap_err().to_string(), error);
+    }
+    let twice = [ways[0].clone(), ways[0].clone()];
+    assert!(matches!(views.check(&twice), Err(WayError::Twice { .. })));
+}
+
+/// Measured, node 1 is the better one for socket 0: what was a way to a better node is none any more.
+#[test]
+fn what_is_measured_may_close_a_way_that_is_said() {
+    let tiers = Tiers::new(vec![node(0, 0, 1, 16), node(1, 0, 1, 16)]);
+    let way = GivenWay {
+        from: NodeId(0),
+        node: NodeId(1),
+        kind: WayKind::Migration,
+        to: vec![NodeId(0)],
+    };
+    let views = Views::of_tiers(&tiers).with(&[way]);
+    assert_eq!(ids(views.all()[0].migration(NodeId(1))), [0]);
+    let reads = BTreeMap::from([((NodeId(0), NodeId(0)), 200), ((NodeId(0), NodeId(1)), 100)]);
+    let measured = views.measured(&reads);
+    assert_eq!(ids(measured.all()[0].migration(NodeId(1))), []);
+    assert_eq!(ids(measured.all()[0].migration(NodeId(0))), [1]);
+}
+
 proptest! {
+    /// Whatever is said, no way of one kind is a circle, and what is refused is what is left out.
+    #[test]
+    fn ways_that_are_said_are_no_circles(
+        (tiers, cpu_nodes, paths) in machines(),
+        said in prop::collection::vec((0_usize..8, 0_usize..16, 0_usize..3, prop::collection::vec(0_usize..16, 0..4)), 0..12),
+    ) {
+        let views = Views::new(&tiers, &cpu_nodes, &paths);
+        let id = |at: usize| tiers.nodes()[at % tiers.nodes().len()].id;
+        let kinds = [WayKind::Promotion, WayKind::Migration, WayKind::Demotion];
+        let ways: Vec<GivenWay> = said.into_iter().map(|(view, on, kind, to)| GivenWay {
+            from: views.all()[view % views.all().len()].from,
+            node: id(on),
+            kind: kinds[kind],
+            to: to.into_iter().map(id).collect(),
+        }).collect();
+        let with = views.clone().with(&ways);
+        for view in with.all() {
+            let tier = |node: &NodeId| view.seen(*node).expect("seen").tier;
+            for seen in view.nodes() {
+                let node = seen.node;
+                prop_assert!(view.promotion(node).all(|to| tier(&to) < seen.tier));
+                prop_assert!(view.demotion(node).all(|to| tier(&to) > seen.tier));
+                prop_assert!(view.migration(node).all(|to| tier(&to) == seen.tier && view.rank(to) < view.rank(node)));
+            }
+        }
+        for way in &ways {
+            let alone = views.clone().with(std::slice::from_ref(way));
+            let view = alone.of(Some(way.from)).expect("a view");
+            let leads: Vec<NodeId> = match way.kind {
+                WayKind::Promotion => view.promotion(way.node).collect(),
+                WayKind::Migration => view.migration(way.node).collect(),
+                WayKind::Demotion => view.demotion(way.node).collect(),
+            };
+            let mut once = way.to.clone();
+            once.sort_unstable();
+            once.dedup();
+            let fits = leads == way.to && once.len() == way.to.len();
+            prop_assert_eq!(views.check(std::slice::from_ref(way)).is_ok(), fits);
+        }
+    }
+
     #[test]
     fn ways_lead_up_or_down_and_everywhere((tiers, cpu_nodes, paths) in machines()) {
         let views = Views::new(&tiers, &cpu_nodes, &paths);

@@ -2,11 +2,13 @@
 //! Machines as the tests have them: what each socket sees of memory, and the order that this makes, drawn by hand.
 
 use terrace_core::AccessPath;
+use terrace_core::GivenWay;
 use terrace_core::NodeId;
 use terrace_core::NodeInfo;
 use terrace_core::TierId;
 use terrace_core::Tiers;
 use terrace_core::Views;
+use terrace_core::WayKind;
 
 /// See the module.
 #[derive(Debug)]
@@ -19,6 +21,8 @@ pub(crate) struct Layout {
     pub(crate) orders: &'static [&'static [u16]],
     /// By memory node: the socket it is nearest to, by its place.
     pub(crate) near: &'static [usize],
+    /// Ways that the operator says: of which socket, by its place, and node, and where they lead.
+    said: &'static [(usize, u16, WayKind, &'static [u16])],
 }
 
 /// The paper's (figure 1): DRAM 0 and 1, slow memory 2 and 3; latencies of MTM's table 1.
@@ -27,6 +31,19 @@ pub(crate) static TWO: Layout = Layout {
     sockets: &[(0, &[90, 145, 275, 340]), (1, &[145, 90, 340, 275])],
     orders: &[&[0, 1, 2, 3], &[1, 0, 3, 2]],
     near: &[0, 1, 0, 1],
+    said: &[],
+};
+
+/// The same, on which somebody wants other ways.
+pub(crate) static SAID: Layout = Layout {
+    said: &[
+        (0, 2, WayKind::Promotion, &[1, 0]),
+        (1, 3, WayKind::Promotion, &[0]),
+        (1, 0, WayKind::Migration, &[]),
+        (1, 2, WayKind::Promotion, &[]),
+        (0, 0, WayKind::Demotion, &[3]),
+    ],
+    ..TWO
 };
 
 /// Three sockets in a ring: to one neighbour the way is shorter than to the other.
@@ -43,6 +60,7 @@ pub(crate) static THREE: Layout = Layout {
         &[2, 0, 1, 5, 3, 4],
     ],
     near: &[0, 1, 2, 0, 1, 2],
+    said: &[],
 };
 
 /// Numbers with holes, and fast memory without processors (6), nearer to socket 4 than to 1.
@@ -54,6 +72,7 @@ pub(crate) static HOLES: Layout = Layout {
     ],
     orders: &[&[1, 4, 6, 9, 13], &[4, 6, 1, 13, 9]],
     near: &[0, 1, 1, 0, 1],
+    said: &[],
 };
 
 impl Layout {
@@ -86,6 +105,29 @@ impl Layout {
     pub(crate) fn fast(&self) -> impl Iterator<Item = u16> + use<> {
         let fast = self.nodes.iter().filter(|(_, tier)| *tier == 0);
         fast.map(|(id, _)| *id)
+    }
+
+    fn way(&self, socket: usize, node: u16, kind: WayKind, order: Vec<u16>) -> Vec<u16> {
+        let same = |way: &&(usize, u16, WayKind, _)| (way.0, way.1, way.2) == (socket, node, kind);
+        let said = self.said.iter().find(same);
+        said.map_or(order, |way| way.3.to_vec())
+    }
+
+    /// Where a page goes that this socket accesses: to a higher tier, then to a better node of its own.
+    pub(crate) fn better(&self, socket: usize, node: u16) -> Vec<u16> {
+        let order = self.orders[socket].iter().copied();
+        let better = order.take_while(|other| *other != node);
+        let (same, higher) = better.partition(|other| self.tier(*other) == self.tier(node));
+        let mut all = self.way(socket, node, WayKind::Promotion, higher);
+        all.extend(self.way(socket, node, WayKind::Migration, same));
+        all
+    }
+
+    /// Where a page of a fast node goes that this socket accessed last.
+    pub(crate) fn lower(&self, socket: usize, node: u16) -> Vec<u16> {
+        let order = self.orders[socket].iter().copied();
+        let lower = order.filter(|other| self.tier(*other) > self.tier(node));
+        self.way(socket, node, WayKind::Demotion, lower.collect())
     }
 
     pub(crate) fn views(&self) -> Views {
@@ -126,6 +168,15 @@ impl Layout {
         });
         let paths: Vec<AccessPath> = paths.collect();
         let cpus: Vec<NodeId> = self.sockets.iter().map(|(id, _)| NodeId(*id)).collect();
-        Views::new(&tiers, &cpus, &paths)
+        let views = Views::new(&tiers, &cpus, &paths);
+        let given = self.said.iter().map(|(socket, node, kind, to)| GivenWay {
+            from: NodeId(self.sockets[*socket].0),
+            node: NodeId(*node),
+            kind: *kind,
+            to: to.iter().copied().map(NodeId).collect(),
+        });
+        let given: Vec<GivenWay> = given.collect();
+        assert_eq!(views.check(&given), Ok(()));
+        views.with(&given)
     }
 }

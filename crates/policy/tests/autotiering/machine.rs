@@ -215,9 +215,9 @@ impl Machine {
                 None
             }
             Migration::Demote { .. } => {
-                let view = &self.views.all()[0];
+                let lower = |view: &terrace_core::View| view.demotion(from).any(|node| node == to);
                 assert!(
-                    view.demotion(from).any(|node| node == to),
+                    self.views.all().iter().any(lower),
                     "{from} to {to} is not down"
                 );
                 None

@@ -261,15 +261,15 @@ impl Reference {
         }
         page.node = node;
         self.relist(n / EACH);
-        let order = self.layout.orders[socket];
-        if node == order[0] || self.flights.len() >= self.params.inflight_pages {
+        let better = self.layout.better(socket, node);
+        if better.is_empty() || self.flights.len() >= self.params.inflight_pages {
             return;
         }
-        self.demand(n, node, order);
+        self.demand(n, node, &better);
     }
 
-    fn demand(&mut self, n: u64, node: u16, order: &[u16]) {
-        let best = order[0];
+    fn demand(&mut self, n: u64, node: u16, better: &[u16]) {
+        let best = better[0];
         let mode = self.params.mode;
         if self.room(n, best) {
             return self.order(n, plain(node, best));
@@ -278,12 +278,11 @@ impl Reference {
         if demotes && self.make_room(n, node, best) {
             return;
         }
-        let better = order.iter().take_while(|other| **other != node);
-        if let Some(to) = better.clone().find(|to| self.room(n, **to)) {
+        if let Some(to) = better.iter().find(|to| self.room(n, **to)) {
             return self.order(n, plain(node, *to));
         }
         let same = |to: &&u16| self.layout.tier(**to) == self.layout.tier(node);
-        let wanted = better.clone().find(same);
+        let wanted = better.iter().find(same);
         if let (Some(to), true) = (wanted, matches!(mode, Mode::Cpmx | Mode::Opmx)) {
             self.in_tier(n, node, *to);
         }
@@ -305,8 +304,7 @@ impl Reference {
     fn down(&self, n: u64, from: u16) -> Vec<u16> {
         let place = self.layout.ids().position(|id| id == from).expect("a node");
         let socket = self.pages[&n].accessor.unwrap_or(self.layout.near[place]);
-        let order = self.layout.orders[socket].iter().copied();
-        order.filter(|node| self.layout.tier(*node) > 0).collect()
+        self.layout.lower(socket, from)
     }
 
     fn make_room(&mut self, n: u64, node: u16, best: u16) -> bool {
@@ -320,7 +318,7 @@ impl Reference {
         }
         let down = self.down(victim, best);
         let to = down.iter().copied().find(|to| self.room(victim, *to));
-        let fused = down[0] == node || to.is_none() && self.layout.tier(node) > 0;
+        let fused = down.first() == Some(&node) || to.is_none() && self.layout.tier(node) > 0;
         let can = self.exchanges && size(n) == size(victim);
         if self.params.mode == Mode::Opmx && can && fused {
             self.fly(victim);

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use terrace_core::AccessPath;
+use terrace_core::GivenWay;
 use terrace_core::NodeId;
 use terrace_core::NodeInfo;
 
@@ -16,6 +17,8 @@ pub struct Override {
     pub tiers: Option<Vec<Vec<NodeId>>>,
     /// Ways from nodes of processors to memory nodes, each at most once. What one leaves out is as the machine has it.
     pub paths: Vec<AccessPath>,
+    /// Ways of pages, where those that follow from the order of the nodes are not wanted.
+    pub ways: Vec<GivenWay>,
 }
 
 impl Override {

@@ -229,8 +229,8 @@ fn what_the_operator_says_of_ways_goes_over_what_the_machine_says() {
     };
     let order = |paths: &[AccessPath]| {
         let given = Override {
-            tiers: None,
             paths: paths.to_vec(),
+            ..Override::default()
         };
         let topology = Topology::discover(root.path(), &given)?;
         let views = topology.views();

@@ -240,10 +240,10 @@ impl Autotiering {
         let who = cpu_node.map(|_| view);
         self.seen(now, at, (page.size, node), who);
         let (key, index) = at;
-        let best = self.views.all()[view].best();
+        let best = self.views.all()[view].better(node).next();
         let chunk = self.pages.get(key).filter(|chunk| !chunk.flying.get(index));
-        self.scan.fault(best == Some(node));
-        let (Some(best), Some(chunk)) = (best.filter(|best| *best != node), chunk) else {
+        self.scan.fault(best.is_none());
+        let (Some(best), Some(chunk)) = (best, chunk) else {
             return;
         };
         self.counters.demands += 1;

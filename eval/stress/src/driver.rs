@@ -40,6 +40,8 @@ const PLACEMENTS: u32 = 30;
 pub(crate) const WINDOW: usize = 256;
 /// The C library's arenas begin at multiples of this, with their state (glibc `HEAP_MAX_SIZE`).
 const ARENA_BYTES: u64 = 64 << 20;
+/// Pages that `--exchanges` has change places.
+const EXCHANGED_PAGES: u64 = 64;
 /// Longest run of neighbouring pages in one go.
 pub(crate) const RUN_MAX: u64 = 24;
 
@@ -236,7 +238,21 @@ impl Driver<'_> {
         self.anywhere.get(pick).copied()
     }
 
+    /// Two pages of a few change places, and are asked to change back from the other side while they do.
+    fn exchange_something(&mut self) {
+        let size = self.options.page_size.size();
+        let count = self.options.pages.min(EXCHANGED_PAGES);
+        let [one, other] = [0; 2].map(|_| WORDS_BASE + self.random.below(count) * size.bytes());
+        for (addr, with) in [(one, other), (other, one)] {
+            self.order(Op::Exchange { with: Addr(with) }, addr, size);
+        }
+    }
+
     fn order_something(&mut self) {
+        // The others bring the pages to different nodes, and shadows.
+        if self.options.exchanges && self.random.below(4) != 0 {
+            return self.exchange_something();
+        }
         let (addr, size, room) = self.some_page();
         let promote = |keep_shadow| Op::Promote {
             node: self.fast,

@@ -172,6 +172,9 @@ fn drive_command(own: &Path, options: &Options, socket: &Path) -> Command {
         .args(options.streaming.then_some("--streaming"))
         .args(options.arm.then_some("--arm"))
         .args(["--commit", options.commit.name()]);
+    if options.exchanges {
+        command.arg("--exchanges");
+    }
     if options.everywhere {
         command.arg("--everywhere");
     }

@@ -78,6 +78,9 @@ pub(crate) struct Options {
     /// Arm pages instead of moving them by the agent, and move them from outside.
     #[arg(long)]
     pub(crate) arm: bool,
+    /// Mostly exchange pages with one another, few of them, from both sides at once.
+    #[arg(long)]
+    pub(crate) exchanges: bool,
     /// Take the verification out (needs an agent built with the feature test-switches).
     #[arg(long)]
     pub(crate) skip_verify: bool,
@@ -181,6 +184,8 @@ pub(crate) struct DriveOptions {
     pub(crate) everywhere: bool,
     #[arg(long)]
     pub(crate) arm: bool,
+    #[arg(long)]
+    pub(crate) exchanges: bool,
     #[arg(long)]
     pub(crate) cost: bool,
     #[arg(long)]

@@ -254,3 +254,19 @@ fn words_are_lost(commit: &[&str]) {
     }
     panic!("no word was lost although nothing was verified: the test proves nothing");
 }
+
+/// Two pages of few, asked to change places from both sides at once. Huge ones that are written to all the time fall apart
+/// when they move; the program makes them anew.
+#[test]
+fn no_word_is_lost_while_pages_are_exchanged_from_both_sides() {
+    let exchanged = |options: &[&str]| {
+        does(
+            &["exchanged"],
+            MOMENT,
+            &[&["--exchanges"], options].concat(),
+        )
+    };
+    exchanged(&[]);
+    exchanged(&["--chaos", "fork,munmap,mremap,dontneed,mprotect,rw"]);
+    exchanged(&["--page-size", "2m", "--pages", "12", "--chaos", "collapse"]);
+}

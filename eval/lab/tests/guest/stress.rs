@@ -2,15 +2,19 @@
 //! The stress of the transactions: no word is lost.
 
 use crate::machine::guest;
+use crate::number;
 
-/// Each for so many seconds, or as many as `TERRACE_STRESS_SECONDS` says.
-fn stress(runs: &[(u32, &str)]) {
+/// Each for so many seconds, or as many as `TERRACE_STRESS_SECONDS` says; what each counted.
+fn stress(runs: &[(u32, &str)]) -> Vec<String> {
     let asked = std::env::var("TERRACE_STRESS_SECONDS");
-    for (seconds, options) in runs {
+    let each = |(seconds, options): &(u32, &str)| {
         let seconds = asked.clone().unwrap_or_else(|_| seconds.to_string());
         let run = format!("terrace-stress words --json --seconds {seconds} {options}");
-        println!("{options}: {}", guest(&run).good());
-    }
+        let out = guest(&run).good();
+        println!("{options}: {out}");
+        out
+    };
+    runs.iter().map(each).collect()
 }
 
 const CHAOS: &str = "--chaos fork,munmap,mremap,dontneed,mprotect,rw";
@@ -43,4 +47,17 @@ fn no_word_is_lost_while_the_program_changes_its_mappings() {
 #[ignore = "boots the emulated machine"]
 fn no_word_is_lost_when_the_supervisor_is_killed() {
     stress(&[(10, "--page-size 4k --kill-supervisor")]);
+}
+
+/// Two pages of few, asked to change places from both sides at once; among them promotions, demotions and shadows.
+#[test]
+#[ignore = "boots the emulated machine"]
+fn no_word_is_lost_while_pages_are_exchanged_from_both_sides() {
+    let chaos = format!("--exchanges {CHAOS}");
+    let counted = stress(&[(15, "--exchanges"), (10, &chaos)]);
+    let exchanged: Vec<u64> = counted.iter().map(|out| number(out, "exchanged")).collect();
+    assert!(
+        exchanged.iter().all(|pairs| *pairs > 1_000),
+        "{exchanged:?}"
+    );
 }

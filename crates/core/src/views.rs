@@ -200,12 +200,6 @@ impl View {
         &self.nodes
     }
 
-    /// The best one.
-    #[must_use]
-    pub fn best(&self) -> Option<NodeId> {
-        self.nodes.first().map(|seen| seen.node)
-    }
-
     /// A memory node as it is seen.
     #[must_use]
     pub fn seen(&self, node: NodeId) -> Option<&Seen> {
@@ -220,22 +214,14 @@ impl View {
 
     /// Where a page may go up from a node: nodes of higher tiers, the best first.
     pub fn promotion(&self, node: NodeId) -> impl Iterator<Item = NodeId> + '_ {
-        let said = self.said(WayKind::Promotion, node);
         let tier = self.seen(node).map(|seen| seen.tier);
-        let open = said.is_none();
-        let higher = self.nodes.iter();
-        let higher = higher.filter(move |seen| open && Some(seen.tier) < tier);
-        said.into_iter()
-            .flatten()
-            .chain(higher.map(|seen| seen.node))
+        let higher = self.nodes.iter().filter(move |seen| Some(seen.tier) < tier);
+        self.said_or(WayKind::Promotion, node, higher.map(|seen| seen.node))
     }
 
     /// Where it may go within its tier: better nodes, the best first.
     pub fn migration(&self, node: NodeId) -> impl Iterator<Item = NodeId> + '_ {
-        let said = self.said(WayKind::Migration, node);
-        let open = said.is_none();
-        let better = self.better_of_tier(node).filter(move |_| open);
-        said.into_iter().flatten().chain(better)
+        self.said_or(WayKind::Migration, node, self.better_of_tier(node))
     }
 
     fn better_of_tier(&self, node: NodeId) -> impl Iterator<Item = NodeId> + '_ {
@@ -252,18 +238,14 @@ impl View {
 
     /// Where it may go down: nodes of the next lower tier, the best first.
     pub fn demotion(&self, node: NodeId) -> impl Iterator<Item = NodeId> + '_ {
-        let said = self.said(WayKind::Demotion, node);
-        let open = said.is_none();
         let tier = self.seen(node).map(|seen| seen.tier);
         let lower = self.nodes.iter().map(|seen| seen.tier);
         let next = lower.filter(|of| tier.is_some_and(|tier| *of > tier)).min();
         let those = self
             .nodes
             .iter()
-            .filter(move |seen| open && Some(seen.tier) == next);
-        said.into_iter()
-            .flatten()
-            .chain(those.map(|seen| seen.node))
+            .filter(move |seen| Some(seen.tier) == next);
+        self.said_or(WayKind::Demotion, node, those.map(|seen| seen.node))
     }
 }
 

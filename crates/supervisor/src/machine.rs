@@ -118,7 +118,7 @@ impl LinuxMachine {
 
     /// What changes slowly is looked at again.
     pub fn refresh(&mut self) {
-        self.memory.refresh_watermarks();
+        self.memory.refresh();
         let largest = largest(self.managed.pids.iter().copied());
         self.trackers.resized(largest);
     }

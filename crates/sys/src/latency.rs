@@ -130,7 +130,10 @@ fn fence() {}
 
 #[cfg(test)]
 mod tests {
+    use terrace_core::Addr;
+
     use super::*;
+    use crate::procmaps::SmapsFile;
 
     #[test]
     fn the_chain_comes_by_every_line() {
@@ -162,21 +165,9 @@ mod tests {
     #[test]
     fn reclaim_leaves_it_where_it_is() {
         let latency = Latency::open(NodeId(0)).expect("a node 0");
-        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-        let at = latency.words.addr();
-        let is_its = |line: &&str| {
-            let range = line
-                .split_once(' ')
-                .and_then(|(range, _)| range.split_once('-'));
-            let ends = range.map(|(a, b)| [a, b].map(|end| usize::from_str_radix(end, 16)));
-            matches!(ends, Some([Ok(start), Ok(end)]) if (start..end).contains(&at))
-        };
-        let mut of_it = smaps.lines().skip_while(|line| !is_its(line));
-        let flags = of_it.find(|line| line.starts_with("VmFlags:"));
-        assert!(
-            flags.is_some_and(|flags| flags.contains(" lo ")),
-            "{flags:?}"
-        );
+        let at = Addr(latency.words.addr() as u64);
+        let mut smaps = SmapsFile::own().expect("/proc is mounted");
+        assert_eq!(smaps.has_flag(at, "lo").expect("own smaps"), Some(true));
     }
 
     #[test]

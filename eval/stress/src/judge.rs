@@ -171,10 +171,8 @@ fn drive_command(own: &Path, options: &Options, socket: &Path) -> Command {
         .args(["--copy-threads", &options.copy_threads.to_string()])
         .args(options.streaming.then_some("--streaming"))
         .args(options.arm.then_some("--arm"))
+        .args(options.exchanges.then_some("--exchanges"))
         .args(["--commit", options.commit.name()]);
-    if options.exchanges {
-        command.arg("--exchanges");
-    }
     if options.everywhere {
         command.arg("--everywhere");
     }

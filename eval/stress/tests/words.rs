@@ -13,6 +13,9 @@ use std::process::Output;
 const MOMENT: u32 = 2;
 const LONG: u32 = 20;
 
+/// All that a program does to its mappings, but for what is for huge pages.
+const CHAOS: &str = "fork,munmap,mremap,dontneed,mprotect,rw";
+
 fn words(seconds: &str, arguments: &[&str]) -> Output {
     // A program that waits for ever is a failure; timeout(1) ends all that was started.
     Command::new("timeout")
@@ -184,7 +187,7 @@ fn system_calls_into_pages_in_flight() {
 
 #[test]
 fn everything_at_once_everywhere() {
-    let all = "fork,munmap,mremap,dontneed,mprotect,rw";
+    let all = CHAOS;
     passes(&["--chaos", all, "--everywhere", "--workers", "2"]);
     passes(&[
         "--chaos",
@@ -267,6 +270,6 @@ fn no_word_is_lost_while_pages_are_exchanged_from_both_sides() {
         )
     };
     exchanged(&[]);
-    exchanged(&["--chaos", "fork,munmap,mremap,dontneed,mprotect,rw"]);
+    exchanged(&["--chaos", CHAOS]);
     exchanged(&["--page-size", "2m", "--pages", "12", "--chaos", "collapse"]);
 }

@@ -162,15 +162,18 @@ impl View {
         }
     }
 
-    /// Where a way leads that is said; the order may have been measured to be another since.
-    pub(super) fn said(
-        &self,
+    /// Where a way leads that is said, or that follows from the order, which may have been measured to be another since.
+    pub(super) fn said_or<'a>(
+        &'a self,
         kind: WayKind,
         node: NodeId,
-    ) -> Option<impl Iterator<Item = NodeId> + '_> {
+        order: impl Iterator<Item = NodeId> + 'a,
+    ) -> impl Iterator<Item = NodeId> + 'a {
         let same = |way: &&GivenWay| (way.node, way.kind) == (node, kind);
-        let way = self.ways.iter().find(same)?;
-        let to = way.to.iter().copied();
-        Some(to.filter(move |to| self.may(kind, node, *to)))
+        let said = self.ways.iter().find(same);
+        let order = said.is_none().then_some(order);
+        let to = said.into_iter().flat_map(|way| way.to.iter().copied());
+        to.filter(move |to| self.may(kind, node, *to))
+            .chain(order.into_iter().flatten())
     }
 }

@@ -46,9 +46,10 @@ impl FreeMemory {
         })
     }
 
-    /// Reads the watermarks again: they change with `vm.watermark_scale_factor` and when memory comes or goes.
-    pub fn refresh_watermarks(&mut self) {
-        if let Err(error) = self.reader.refresh_watermarks() {
+    /// Reads again what rarely changes: watermarks, with `vm.watermark_scale_factor` and when memory comes or goes, and how the
+    /// kernel reclaims.
+    pub fn refresh(&mut self) {
+        if let Err(error) = self.reader.refresh() {
             tracing::warn!("Watermarks not read again: {error}");
         }
     }

@@ -38,7 +38,7 @@ impl MemoryReader {
             watermarks: BTreeMap::new(),
             generations: false,
         };
-        reader.refresh_watermarks()?;
+        reader.refresh()?;
         Ok(reader)
     }
 
@@ -47,7 +47,7 @@ impl MemoryReader {
     /// # Errors
     ///
     /// Where `/proc/zoneinfo` cannot be read.
-    pub fn refresh_watermarks(&mut self) -> Result<(), TopologyError> {
+    pub fn refresh(&mut self) -> Result<(), TopologyError> {
         self.watermarks = parse::zoneinfo(&read(&self.root.join("proc/zoneinfo"))?);
         self.generations = read(&self.root.join("sys/kernel/mm/lru_gen/enabled"))
             .is_ok_and(|text| parse::generations(&text));

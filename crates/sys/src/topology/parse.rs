@@ -34,8 +34,9 @@ pub(super) fn numbers(text: &str) -> Option<Vec<u32>> {
 pub(super) struct Meminfo {
     pub(super) total_bytes: u64,
     pub(super) free_bytes: u64,
-    /// Page cache that was used twice, or is of the two youngest generations; 0 where the kernel does not say, as the rest.
+    /// Page cache of the active list: used twice, or of the two youngest generations. 0 where the kernel does not say, as the rest.
     pub(super) active_file_bytes: u64,
+    /// Page cache of the inactive one.
     pub(super) inactive_file_bytes: u64,
     /// Page cache (and shared memory) that a process maps.
     pub(super) mapped_bytes: u64,

@@ -307,7 +307,7 @@ fn the_switch_of_generations_says_what_cache_is_given_back() {
     std::fs::create_dir_all(&switch).unwrap();
     for (bits, more) in [("0x0007\n", 40), ("0x0000\n", 0), ("0x0006\n", 0)] {
         std::fs::write(switch.join("enabled"), bits).unwrap();
-        reader.refresh_watermarks().unwrap();
+        reader.refresh().unwrap();
         assert_eq!(cache(&reader), inactive + more, "{bits}");
     }
 }

@@ -3,6 +3,7 @@
 
 use std::process::Command;
 
+use crate::CHAOS;
 use crate::END;
 use crate::machine::guest_with;
 use crate::number;
@@ -107,12 +108,11 @@ fn chrono_looks_at_heat_maps_of_victims_that_it_armed() {
 #[test]
 #[ignore = "boots the emulated machine"]
 fn no_word_is_lost_in_pages_that_are_armed() {
-    let chaos = "--chaos fork,munmap,mremap,dontneed,mprotect,rw";
     let Some(out) = newer(
         &["--delays", "off"],
         &format!(
-            "for options in '--page-size 4k' '--page-size 4k {chaos}' '--page-size 2m --pages 12' \
-               '--page-size 2m --pages 12 {chaos}' '--page-size 4k --everywhere'; do
+            "for options in '--page-size 4k' '--page-size 4k {CHAOS}' '--page-size 2m --pages 12' \
+               '--page-size 2m --pages 12 {CHAOS}' '--page-size 4k --everywhere'; do
                terrace-stress words --json --arm --seconds ${{TERRACE_STRESS_SECONDS:-15}} $options || exit 1
              done
              terrace-stress words --arm --seconds 6 --kill-supervisor || exit 2"

@@ -2,7 +2,10 @@
 //! Memory that goes away while pages move: blocks of the slow node are unplugged and come back, a limit becomes less than what
 //! is used. Nothing is lost, nothing is stuck.
 
+use crate::CHAOS;
 use crate::END;
+use crate::SMALL;
+use crate::figure;
 use crate::machine::guest;
 use crate::machine::slowed;
 use crate::until_more;
@@ -20,11 +23,7 @@ trap 'turned online > /dev/null' EXIT
 #[test]
 #[ignore = "boots the emulated machine"]
 fn no_word_is_lost_while_a_node_loses_memory() {
-    for options in [
-        "",
-        "--commit copy",
-        "--chaos fork,munmap,mremap,dontneed,mprotect,rw",
-    ] {
+    for options in ["", "--commit copy", CHAOS] {
         let out = guest(&format!(
             "{BLOCKS}
              terrace-stress words --json --seconds 15 --page-size 4k {options} > /tmp/words & words=$!
@@ -45,22 +44,18 @@ fn no_word_is_lost_while_a_node_loses_memory() {
 #[ignore = "boots the emulated machine"]
 fn a_node_may_lose_its_memory_and_have_it_back() {
     for policy in ["adaptive", "nomad", "autotiering"] {
-        let more = until_more("$sup", "promoted_pages", 500);
-        let then = |figure: &str| {
-            format!(
-                "was=$(promoted); until [ $(promoted) -gt $((was + 500)) ]; do sleep 0.2; kill -0 $sup || exit {figure}; done"
-            )
-        };
-        let (without, with) = (then("2"), then("3"));
+        let promoted = figure("$sup", "promoted_pages");
+        let some = until_more("$sup", "promoted_pages", 500);
+        let more = until_more("$sup", "promoted_pages", "$((10#0$was + 500))");
+        let more = format!("was={promoted}; {more}");
         let out = slowed(&format!(
             "{BLOCKS}
-             promoted() {{ n=$(terrace status --json $sup | sed -n '/\"promoted_pages\":/{{s/[^0-9]//g;p;q}}'); echo ${{n:-0}}; }}
              terrace run --policy {policy} -- terrace-bench drifting --fast-free 60M --place slow --seconds 5m > /tmp/out & sup=$!
-             {more}
-             turn offline; {without}; grep MemTotal /sys/devices/system/node/node1/meminfo
-             turn online; {with}; grep MemTotal /sys/devices/system/node/node1/meminfo
-             {END}; wait $sup || exit 4
-             tail -1 /tmp/out; tail -1 /tmp/out | grep -q '\"wrong\":\\[\\]' || exit 5"
+             {some}
+             turn offline; {more}; grep MemTotal /sys/devices/system/node/node1/meminfo
+             turn online; {more}; grep MemTotal /sys/devices/system/node/node1/meminfo
+             {END}; wait $sup || exit 2
+             tail -1 /tmp/out; tail -1 /tmp/out | grep -q '\"wrong\":\\[\\]' || exit 3"
         ))
         .good();
         println!("{policy}: {out}");
@@ -75,7 +70,7 @@ fn a_limit_in_the_middle_takes_shadows_and_nothing_else() {
         "echo +memory > /sys/fs/cgroup/cgroup.subtree_control; job=/sys/fs/cgroup/job; mkdir -p $job
          trap 'echo -memory > /sys/fs/cgroup/cgroup.subtree_control' EXIT
          terrace run --policy nomad -- bash -c \"echo \\$\\$ > $job/cgroup.procs
-           exec terrace-bench nomad-small-read --fast-free 60M --place slow --seconds 5m\" > /tmp/out & sup=$!
+           exec {SMALL}\" > /tmp/out & sup=$!
          {}
          was=$(cat $job/memory.current); limit=$((was - (16 << 20))); echo $limit > $job/memory.max
          echo $was; cat $job/memory.current $job/memory.max $job/memory.events

@@ -32,10 +32,19 @@ const END: &str = "pkill -TERM -x terrace-bench";
 /// lets a paused run act before that moves some while others are placed.
 const READY: &str = "until grep -qs ready /tmp/out; do sleep 0.1; kill -0 $sup || exit 9; done";
 
+/// What a program did to its mappings, `terrace-stress words`: all but what is for huge pages.
+const CHAOS: &str = "--chaos fork,munmap,mremap,dontneed,mprotect,rw";
+
+/// The digits of a figure of the supervisor of this process id, or none.
+fn figure(supervisor: &str, name: &str) -> String {
+    format!("$(terrace status --json {supervisor} | sed -n '/\"{name}\":/{{s/[^0-9]//g;p;q}}')")
+}
+
 /// Waits until the supervisor of this process id has more than so much of a figure: hosts differ too much for a time.
-fn until_more(supervisor: &str, figure: &str, than: u64) -> String {
+fn until_more(supervisor: &str, name: &str, than: impl std::fmt::Display) -> String {
+    let now = figure(supervisor, name);
     format!(
-        "until [ 0$(terrace status --json {supervisor} | sed -n '/\"{figure}\":/{{s/[^0-9]//g;p;q}}') -gt {than} ]; do
+        "until [ 0{now} -gt {than} ]; do
            sleep 0.2; kill -0 {supervisor} || exit 8
          done"
     )

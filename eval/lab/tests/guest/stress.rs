@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The stress of the transactions: no word is lost.
 
+use crate::CHAOS;
 use crate::machine::guest;
 use crate::number;
 
@@ -16,8 +17,6 @@ fn stress(runs: &[(u32, &str)]) -> Vec<String> {
     };
     runs.iter().map(each).collect()
 }
-
-const CHAOS: &str = "--chaos fork,munmap,mremap,dontneed,mprotect,rw";
 
 #[test]
 #[ignore = "boots the emulated machine"]

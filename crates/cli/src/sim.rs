@@ -89,6 +89,12 @@ pub(crate) fn setup(args: &SimArgs) -> anyhow::Result<Setup> {
     }
     let workload =
         Workload::named(&args.workload, &sizes).map_err(|error| usage(error.to_string()))?;
+    // A simulated program runs on one socket.
+    let workload = if args.play.spread {
+        workload.by_thread()
+    } else {
+        workload
+    };
     let costs = costs(args, &args.policy, args.mover)?;
     let mut params = toml::Table::new();
     for param in &args.param {

@@ -53,6 +53,19 @@ pub fn on<T>(cpus: &[u32], act: impl FnOnce() -> T) -> io::Result<T> {
     Ok(done)
 }
 
+/// Keeps the calling thread on these processors from now on.
+///
+/// # Errors
+///
+/// `EINVAL` where it may not run on any of them.
+pub fn stay(cpus: &[u32]) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    for cpu in cpus.iter().filter(|cpu| (**cpu as usize) < CpuSet::MAX_CPU) {
+        set.set(*cpu as usize);
+    }
+    Ok(sched_setaffinity(None, &set)?)
+}
+
 fn processors(set: &CpuSet) -> impl Iterator<Item = u32> + '_ {
     let all = 0..u32::try_from(CpuSet::MAX_CPU).unwrap_or(u32::MAX);
     all.filter(|cpu| set.is_set(*cpu as usize))

@@ -2,6 +2,7 @@
 //! The command line of `terrace-bench`.
 
 use std::process::Command;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Parser;
@@ -13,6 +14,7 @@ use terrace_workload::Workload;
 use terrace_workload::WorkloadError;
 
 use crate::group;
+use crate::oracle::Rooms;
 use crate::placement;
 use crate::placement::PlacementError;
 use crate::run::Options;
@@ -55,9 +57,13 @@ pub struct Arguments {
     /// The fast node
     #[arg(long, default_value_t = 0)]
     fast_node: u16,
-    /// Nodes between the fast one and the slow one, the fastest first: the oracle's
-    #[arg(long, value_delimiter = ',', value_name = "NODES")]
-    between: Vec<u16>,
+    /// All nodes as the first socket sees them, the fastest first, e.g. 0,1,2,3; again for the next socket: the oracle's
+    /// [default: the fast one and the slow one]
+    #[arg(long, value_name = "NODES")]
+    order: Vec<Order>,
+    /// Bind each thread to a socket (a node that has processors), in turn, of all programs together
+    #[arg(long)]
+    bind: bool,
     /// The slow node [default: 1, or the fast one where there is no other]
     #[arg(long)]
     slow_node: Option<u16>,
@@ -73,9 +79,12 @@ pub struct Arguments {
     /// Run only that program of the workload, for a process that runs them all
     #[arg(long, hide = true)]
     pub program: Option<usize>,
-    /// How many pages the oracle may put on the fast node, and on each of those between
-    #[arg(long, hide = true, value_delimiter = ',')]
-    oracle_pages: Vec<u64>,
+    /// The number of its first thread among those of all programs
+    #[arg(long, hide = true, default_value_t = 0)]
+    first_thread: u32,
+    /// How many pages the oracle may put on a node: NODE=PAGES
+    #[arg(long, hide = true, value_parser = room)]
+    oracle_pages: Vec<(NodeId, u64)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -88,6 +97,28 @@ enum PlaceArg {
     Fast,
     /// The most visited first on the fast node
     Oracle,
+}
+
+/// Nodes, the fastest first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Order(Vec<NodeId>);
+
+impl FromStr for Order {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let node = |number: &str| number.trim().parse().map(NodeId);
+        let nodes: Result<Vec<NodeId>, _> = text.split(',').map(node).collect();
+        let wrong = |_| format!("'{text}' are no nodes; write their numbers, e.g. 0,1,2,3");
+        nodes.map(Self).map_err(wrong)
+    }
+}
+
+fn room(text: &str) -> Result<(NodeId, u64), String> {
+    let pair = text.split_once('=');
+    let room =
+        pair.and_then(|(node, pages)| Some((NodeId(node.parse().ok()?), pages.parse().ok()?)));
+    room.ok_or_else(|| format!("'{text}' is no NODE=PAGES"))
 }
 
 fn odd(text: &str) -> Result<u8, String> {
@@ -159,9 +190,16 @@ impl Arguments {
                 PlaceArg::Oracle => Place::Oracle,
             },
             fast: self.fast(),
-            between: self.between.iter().copied().map(NodeId).collect(),
             slow,
-            oracle_pages: self.oracle_pages.clone(),
+            orders: match &self.order[..] {
+                [] => vec![vec![self.fast(), slow]],
+                given => given.iter().map(|order| order.0.clone()).collect(),
+            },
+            oracle_pages: match &self.oracle_pages[..] {
+                [] => None,
+                given => Some(given.iter().copied().collect()),
+            },
+            bind: self.bind.then_some(self.first_thread),
             time: Duration::from(self.seconds),
             huge: self.huge,
         }
@@ -174,7 +212,8 @@ impl Arguments {
         command: &mut Command,
         index: usize,
         scale: Scale,
-        oracle_pages: &[u64],
+        first_thread: u32,
+        oracle_pages: &Rooms,
     ) {
         command
             .arg(self.workload.as_deref().unwrap_or_default())
@@ -191,8 +230,10 @@ impl Arguments {
         if let Some(place) = self.place.to_possible_value() {
             command.arg(format!("--place={}", place.get_name()));
         }
-        if self.huge {
-            command.arg("--huge");
+        command.args(self.huge.then_some("--huge"));
+        if self.bind {
+            let first = format!("--first-thread={first_thread}");
+            command.args(["--bind", &first]);
         }
         let numbers = [
             ("lines", self.lines.map(u64::from)),
@@ -204,11 +245,12 @@ impl Arguments {
                 command.arg(format!("--{name}={value}"));
             }
         }
-        for node in &self.between {
-            command.arg(format!("--between={node}"));
+        for order in &self.order {
+            let nodes: Vec<String> = order.0.iter().map(NodeId::to_string).collect();
+            command.arg(format!("--order={}", nodes.join(",")));
         }
-        for pages in oracle_pages {
-            command.arg(format!("--oracle-pages={pages}"));
+        for (node, pages) in oracle_pages {
+            command.arg(format!("--oracle-pages={node}={pages}"));
         }
     }
 }

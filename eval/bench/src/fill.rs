@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Filling the memory: every page is touched once, on the node where it belongs.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -14,65 +16,86 @@ use terrace_workload::WORDS_PER_PAGE;
 use terrace_workload::content;
 
 use crate::arena::Arena;
+use crate::oracle;
+use crate::oracle::Rooms;
 use crate::placement;
 use crate::placement::PlacementError;
 use crate::placement::Preferred;
 use crate::run::Options;
 use crate::run::Place;
 use crate::run::RunError;
+use crate::sockets::Sockets;
 use crate::work::usize_of;
 
 /// What the oracle leaves free on the fast node above the kernel's high watermark.
 const ORACLE_RESERVE_BYTES: u64 = 4 << 20;
 
 /// Touches every page where `options` and the program say.
-pub(crate) fn fill(arena: &Arena, program: &Program, options: &Options) -> Result<(), RunError> {
+pub(crate) fn fill(
+    arena: &Arena,
+    program: &Program,
+    options: &Options,
+    sockets: &Sockets,
+) -> Result<(), RunError> {
     let all = || program.fill_order().into_iter().flatten();
+    let first = options.first_thread(program);
     let place = match (options.place, program.start) {
         (Place::Workload, Start::Slow) => Place::Slow,
-        (Place::Workload, Start::FirstTouch) => Place::FirstTouch,
+        (Place::Workload, Start::FirstTouch | Start::Across) => Place::FirstTouch,
         (place, _) => place,
     };
     match place {
-        Place::Workload | Place::FirstTouch => touch(arena, all(), options.seed),
+        Place::Workload | Place::FirstTouch => {
+            let across = options.place == Place::Workload && program.start == Start::Across;
+            for (thread, pages) in (0..).zip(parts(program)) {
+                let socket = first.map(|first| (first + thread + u32::from(across)) as usize);
+                sockets.stay(socket)?;
+                touch(arena, pages.into_iter().flatten(), options.seed);
+            }
+        }
         Place::Slow => {
             let _slow = Preferred::node(options.slow)?;
             touch(arena, all(), options.seed);
             expect_on(arena, options.slow)?;
         }
         Place::Oracle => {
-            let mut order = by_popularity(program, options.seed, options.time).into_iter();
-            let counts = match &options.oracle_pages[..] {
-                [] => oracle_pages(options)?,
-                given => given.to_vec(),
+            let rooms = match &options.oracle_pages {
+                None => oracle_rooms(options)?,
+                Some(given) => given.clone(),
             };
-            for (&node, count) in faster_nodes(options).zip(&counts) {
+            let run = (options.seed, options.time);
+            let (places, order) = oracle::places(program, run, &options.orders, first, &rooms);
+            for node in places.iter().copied().collect::<BTreeSet<_>>() {
                 let _here = Preferred::node(node)?;
-                touch(arena, order.by_ref().take(usize_of(*count)), options.seed);
+                let here = |page: &&u32| places[**page as usize] == node;
+                touch(arena, order.iter().filter(here).copied(), options.seed);
             }
-            let _slow = Preferred::node(options.slow)?;
-            touch(arena, order, options.seed);
         }
     }
     Ok(())
 }
 
-/// All but the slow node, the fastest first.
-fn faster_nodes(options: &Options) -> impl Iterator<Item = &NodeId> {
-    std::iter::once(&options.fast).chain(&options.between)
+/// The ranges that each thread visits in the order in which they are touched first; where threads share them, all.
+fn parts(program: &Program) -> Vec<Vec<Range<u32>>> {
+    match &program.partitions[..] {
+        [] => vec![program.fill_order()],
+        own => own.iter().map(|range| vec![range.clone()]).collect(),
+    }
 }
 
-/// How many pages fit on the fast node, and on those between it and the slow one, without waking the kernel's reclaim.
+/// How many pages fit on each node without waking the kernel's reclaim.
 ///
 /// # Errors
 ///
 /// Where the kernel does not say.
-pub fn oracle_pages(options: &Options) -> Result<Vec<u64>, PlacementError> {
-    let fit = |&node: &NodeId| {
+pub fn oracle_rooms(options: &Options) -> Result<Rooms, PlacementError> {
+    let nodes: BTreeSet<NodeId> = options.orders.iter().flatten().copied().collect();
+    let fit = |node: NodeId| {
         let keep = placement::high_watermark_bytes(node)? + ORACLE_RESERVE_BYTES;
-        Ok(placement::free_bytes(node)?.saturating_sub(keep) / PAGE_BYTES)
+        let bytes = placement::free_bytes(node)?.saturating_sub(keep);
+        Ok((node, bytes / PAGE_BYTES))
     };
-    faster_nodes(options).map(fit).collect()
+    nodes.into_iter().map(fit).collect()
 }
 
 /// Visits per page over a run of that length: what the best placement that stays put follows.
@@ -110,18 +133,6 @@ fn add(mean: &mut [f32], shares: &Shares, weight: f64) {
     for ((mean, read), write) in mean.iter_mut().zip(&shares.read).zip(&shares.write) {
         *mean += (read + write) * weight as f32;
     }
-}
-
-/// All pages, the most visited first; equals by index.
-fn by_popularity(program: &Program, seed: u64, time: Duration) -> Vec<u32> {
-    let mean = mean_shares(program, seed, time.max(Duration::from_nanos(1)));
-    let mut order: Vec<u32> = (0..program.pages).collect();
-    order.sort_by(|&a, &b| {
-        mean[b as usize]
-            .total_cmp(&mean[a as usize])
-            .then(a.cmp(&b))
-    });
-    order
 }
 
 fn touch(arena: &Arena, pages: impl Iterator<Item = u32>, seed: u64) {
@@ -177,9 +188,8 @@ mod tests {
         let late = mean_shares_between(&program, 1, Nanos::from_secs(4), Nanos::from_secs(6));
         let third = f64::from(late[hot(2) as usize]);
         assert!(third > 0.0 && (f64::from(late[hot(0) as usize]) - everywhere).abs() < 1e-9);
-        assert_eq!(
-            by_popularity(&program, 1, Duration::from_secs(3))[0],
-            hot(0)
-        );
+        let run = (1, Duration::from_secs(3));
+        let (_, order) = oracle::places(&program, run, &[vec![NodeId(0)]], None, &Rooms::new());
+        assert_eq!(order[0], hot(0));
     }
 }

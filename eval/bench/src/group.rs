@@ -35,7 +35,6 @@ use terrace_workload::report::Second;
 use terrace_workload::report::Total;
 use thiserror::Error;
 
-use crate::fill;
 use crate::run::WRONG_MAX;
 use crate::run::rate;
 
@@ -332,34 +331,11 @@ pub fn weights(workload: &Workload) -> Vec<f64> {
     rates.into_iter().map(|rate| rate / sum).collect()
 }
 
-/// The best use of so many pages of each node, the fastest first: how many of them for each program.
+/// The number of a program's first thread among all.
 #[must_use]
-pub fn oracle_pages(
-    workload: &Workload,
-    seed: u64,
-    time: Duration,
-    pages: &[u64],
-) -> Vec<Vec<u64>> {
-    let mut all: Vec<(f64, usize)> = Vec::new();
-    let weights = weights(workload);
-    for (index, (program, weight)) in workload.programs.iter().zip(weights).enumerate() {
-        let shares = fill::mean_shares(program, seed_of(seed, index), time);
-        all.extend(
-            shares
-                .into_iter()
-                .map(|share| (f64::from(share) * weight, index)),
-        );
-    }
-    all.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let mut budgets = vec![vec![0; pages.len()]; workload.programs.len()];
-    let mut hottest = all.into_iter();
-    for (node, &count) in pages.iter().enumerate() {
-        let count = usize::try_from(count).unwrap_or(usize::MAX);
-        for (_, index) in hottest.by_ref().take(count) {
-            budgets[index][node] += 1;
-        }
-    }
-    budgets
+pub fn first_thread(workload: &Workload, index: usize) -> u32 {
+    let before = workload.programs.iter().take(index);
+    before.map(|program| program.threads).sum()
 }
 
 /// The seed of a program: the first has that of the workload.
@@ -388,8 +364,6 @@ fn add_shares(sum: &mut Vec<f64>, more: &[f64], weight: f64) {
 
 #[cfg(test)]
 mod tests {
-    use terrace_workload::Sizes;
-
     use super::*;
 
     fn second(t: f64, ops: u64) -> Line {
@@ -427,31 +401,5 @@ mod tests {
         );
         assert_eq!((sum.checks, sum.check.words), (2, 20));
         assert!(!sum.check.passed());
-    }
-
-    #[test]
-    fn fast_memory_goes_to_the_programs_that_use_it_most() {
-        let workload =
-            Workload::named("pmbench-groups", &Sizes::fast_free(8 << 20)).expect("known");
-        let pages = workload.programs[0].pages;
-        let time = Duration::from_secs(1);
-        let pages = u64::from(pages);
-        let budgets = oracle_pages(&workload, 1, time, &[pages * 5 / 2, pages]);
-        assert_eq!(
-            budgets[..2],
-            [[pages, 0], [pages, 0]],
-            "the fastest two get all"
-        );
-        assert_eq!(budgets[2][0], pages / 2);
-        assert_eq!(
-            budgets[2][1],
-            pages / 2,
-            "and its rest is first on the next node"
-        );
-        assert_eq!(budgets[3], [0, pages / 2]);
-        assert!(
-            budgets[4..].iter().flatten().all(|&n| n == 0),
-            "the slowest nothing"
-        );
     }
 }

@@ -14,9 +14,11 @@ mod arena;
 pub mod args;
 pub mod fill;
 pub mod group;
+pub mod oracle;
 pub mod placement;
 pub mod primitives;
 pub mod run;
+pub mod sockets;
 mod think;
 mod work;
 

@@ -24,6 +24,8 @@ use terrace_bench::fill;
 use terrace_bench::group;
 use terrace_bench::group::Group;
 use terrace_bench::lab_marker;
+use terrace_bench::oracle;
+use terrace_bench::oracle::Rooms;
 use terrace_bench::run::Options;
 use terrace_bench::run::Place;
 use terrace_bench::run::Run;
@@ -116,14 +118,21 @@ fn start(
     let own = std::env::current_exe().context("Cannot find this program")?;
     let budgets = match options.place {
         Place::Oracle => {
-            let pages = fill::oracle_pages(options)?;
-            group::oracle_pages(workload, options.seed, options.time, &pages)
+            let (run, rooms) = ((options.seed, options.time), fill::oracle_rooms(options)?);
+            oracle::budgets(
+                workload,
+                run,
+                &options.orders,
+                options.bind.is_some(),
+                &rooms,
+            )
         }
-        _ => vec![Vec::new(); workload.programs.len()],
+        _ => vec![Rooms::new(); workload.programs.len()],
     };
     Ok(Group::prepare(workload, |index| {
         let mut command = Command::new(&own);
-        arguments.for_program(&mut command, index, scale, &budgets[index]);
+        let first = group::first_thread(workload, index);
+        arguments.for_program(&mut command, index, scale, first, &budgets[index]);
         command
     })?)
 }

@@ -18,6 +18,7 @@ use terrace_sys::mempolicy::Policy;
 use terrace_sys::move_pages;
 use terrace_sys::move_pages::PageStatus;
 use terrace_sys::move_pages::Target;
+use terrace_sys::topology::TopologyError;
 use terrace_workload::PAGE_BYTES;
 use thiserror::Error;
 
@@ -37,6 +38,27 @@ pub enum PlacementError {
         /// What it said.
         #[source]
         source: Errno,
+    },
+    /// Sysfs does not tell what the nodes are.
+    #[error("Cannot tell the machine's nodes")]
+    Nodes(#[from] TopologyError),
+    /// The kernel does not tell which processors this process may run on.
+    #[error("Cannot tell which processors this process may run on")]
+    Bound {
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The thread may not run where it belongs.
+    #[error(
+        "Cannot run on the processors of node {node}; give this program some of each node that has processors"
+    )]
+    Bind {
+        /// Their node.
+        node: NodeId,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
     },
     /// A file in sysfs or procfs could not be read.
     #[error("Cannot read {path}")]

@@ -15,6 +15,7 @@ use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_workload::PAGE_BYTES;
 use terrace_workload::Program;
+use terrace_workload::Start;
 use terrace_workload::content;
 use terrace_workload::report::Check;
 use terrace_workload::report::Line;
@@ -26,8 +27,10 @@ use thiserror::Error;
 
 use crate::arena::Arena;
 use crate::fill;
+use crate::oracle::Rooms;
 use crate::placement;
 use crate::placement::PlacementError;
+use crate::sockets::Sockets;
 use crate::think::Pace;
 use crate::work;
 use crate::work::Log;
@@ -73,7 +76,7 @@ pub enum Place {
     Slow,
     /// In the program's order by the kernel's own choice: the local node until it is full.
     FirstTouch,
-    /// The most visited first on the fast node, then on those between it and the slow one.
+    /// Each page on the node that is best for who visits it, the most visited first.
     Oracle,
 }
 
@@ -86,16 +89,27 @@ pub struct Options {
     pub place: Place,
     /// The node that is fast.
     pub fast: NodeId,
-    /// Nodes between the fast one and the slow one, the fastest first.
-    pub between: Vec<NodeId>,
     /// The node that is slow.
     pub slow: NodeId,
-    /// How many pages [`Place::Oracle`] puts on the fast node and on those between: as many as fit, where it is empty.
-    pub oracle_pages: Vec<u64>,
+    /// The nodes as each socket sees them, the fastest first; at least one order of at least one node.
+    pub orders: Vec<Vec<NodeId>>,
+    /// How many pages [`Place::Oracle`] puts on each node: as many as fit where absent.
+    pub oracle_pages: Option<Rooms>,
+    /// Each thread stays on a socket, in turn; the number of the program's first one among those of all programs.
+    pub bind: Option<u32>,
     /// How long to run.
     pub time: Duration,
     /// Ask for transparent huge pages instead of refusing them.
     pub huge: bool,
+}
+
+impl Options {
+    /// The number of the program's first thread, where they are bound.
+    pub(crate) fn first_thread(&self, program: &Program) -> Option<u32> {
+        // Nothing is across where threads go anywhere.
+        let across = (program.start == Start::Across).then_some(0);
+        self.bind.or(across)
+    }
 }
 
 /// A program with its memory filled, ready to run.
@@ -104,10 +118,11 @@ pub struct Run<'a> {
     program: &'a Program,
     options: &'a Options,
     arena: Arena,
+    sockets: Sockets,
 }
 
 impl<'a> Run<'a> {
-    /// Maps and fills the memory.
+    /// Maps and fills the memory. Where threads are bound, the calling one stays bound: it is the first.
     ///
     /// # Errors
     ///
@@ -117,12 +132,16 @@ impl<'a> Run<'a> {
             bytes: program.bytes(),
             source,
         })?;
-        fill::fill(&arena, program, options)?;
-        Ok(Self {
+        let run = Self {
             program,
             options,
             arena,
-        })
+            sockets: Sockets::read()?,
+        };
+        run.sockets.stay(run.home(0))?;
+        fill::fill(&run.arena, program, options, &run.sockets)?;
+        run.sockets.stay(run.home(0))?;
+        Ok(run)
     }
 
     /// The memory as it is now, and the shares of the first phase.
@@ -153,7 +172,7 @@ impl<'a> Run<'a> {
         stop: &AtomicBool,
         mut line: impl FnMut(&Line),
     ) -> Result<Check, RunError> {
-        let (logs, strange, elapsed) = self.visit(stop, &mut line);
+        let (logs, strange, elapsed) = self.visit(stop, &mut line)?;
         let ops = logs.iter().map(|log| log.ops).sum();
         let here = self.by_node(elapsed)?;
         line(&Line::Total(Total {
@@ -170,12 +189,18 @@ impl<'a> Run<'a> {
         Ok(check)
     }
 
+    /// The socket that a thread stays on.
+    fn home(&self, thread: u32) -> Option<usize> {
+        let first = self.options.first_thread(self.program)?;
+        Some((first + thread) as usize)
+    }
+
     /// All threads until the time is over; this one is the first of them.
     fn visit(
         &self,
         stop: &AtomicBool,
         line: &mut impl FnMut(&Line),
-    ) -> (Vec<Log>, Option<Strange>, Duration) {
+    ) -> Result<(Vec<Log>, Option<Strange>, Duration), PlacementError> {
         let pace = Pace::measure();
         let words = self.arena.words();
         let worker = |n| Worker::new(self.program, words, self.options.seed, n, pace);
@@ -184,39 +209,57 @@ impl<'a> Run<'a> {
         let mut own = worker(0);
         let begin = Instant::now();
         thread::scope(|scope| {
-            let handles: Vec<_> = others
-                .into_iter()
-                .zip(&progress)
-                .map(|(other, progress)| scope.spawn(|| other.until(stop, begin, progress)))
+            let handles: Vec<_> = (1..)
+                .zip(others.into_iter().zip(&progress))
+                .map(|(n, (other, progress))| {
+                    let (sockets, home) = (&self.sockets, self.home(n));
+                    scope.spawn(move || {
+                        let bound = sockets.stay(home);
+                        let bound = bound.inspect_err(|_| stop.store(true, Relaxed));
+                        bound.map(|()| other.until(stop, begin, progress))
+                    })
+                })
                 .collect();
-            let (mut next, mut strange) = (Duration::from_secs(1), None);
-            let elapsed = loop {
-                if let Err(word) = own.batch(begin) {
-                    strange = Some(word);
-                    break begin.elapsed();
-                }
-                let now = begin.elapsed();
-                if now >= next {
-                    let others: u64 = progress.iter().map(|ops| ops.load(Relaxed)).sum();
-                    line(&Line::Second(Second {
-                        t: now.as_secs_f64(),
-                        ops: own.ops() + others,
-                    }));
-                    next = Duration::from_secs(now.as_secs() + 1);
-                }
-                if now >= self.options.time || stop.load(Relaxed) {
-                    break now;
-                }
-            };
+            let (elapsed, mut strange) = self.lead(&mut own, begin, stop, &progress, line);
             stop.store(true, Relaxed);
             let mut logs = vec![own.log()];
             for handle in handles {
-                let (log, word) = handle.join().expect("a worker has nothing to panic on");
+                let joined = handle.join().expect("a worker has nothing to panic on");
+                let (log, word) = joined?;
                 logs.push(log);
                 strange = strange.or(word);
             }
-            (logs, strange, elapsed)
+            Ok((logs, strange, elapsed))
         })
+    }
+
+    /// The first thread's visits, with a line a second, until the time is over or a word is strange.
+    fn lead(
+        &self,
+        own: &mut Worker<'_>,
+        begin: Instant,
+        stop: &AtomicBool,
+        others: &[AtomicU64],
+        line: &mut impl FnMut(&Line),
+    ) -> (Duration, Option<Strange>) {
+        let mut next = Duration::from_secs(1);
+        loop {
+            if let Err(word) = own.batch(begin) {
+                return (begin.elapsed(), Some(word));
+            }
+            let now = begin.elapsed();
+            if now >= next {
+                let others: u64 = others.iter().map(|ops| ops.load(Relaxed)).sum();
+                line(&Line::Second(Second {
+                    t: now.as_secs_f64(),
+                    ops: own.ops() + others,
+                }));
+                next = Duration::from_secs(now.as_secs() + 1);
+            }
+            if now >= self.options.time || stop.load(Relaxed) {
+                return (now, None);
+            }
+        }
     }
 
     /// Reads all of memory.

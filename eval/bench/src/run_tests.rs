@@ -14,9 +14,10 @@ fn options(milliseconds: u64) -> Options {
         seed: 11,
         place: Place::FirstTouch,
         fast: NodeId(0),
-        between: Vec::new(),
         slow: NodeId(0),
-        oracle_pages: Vec::new(),
+        orders: vec![vec![NodeId(0)]],
+        oracle_pages: None,
+        bind: None,
         time: Duration::from_millis(milliseconds),
         huge: false,
     }
@@ -90,7 +91,9 @@ fn ready_says_where_the_pages_are_and_how_many_are_visited() {
 fn threads_lose_no_update() {
     let (program, options) = (program("gups", &["threads=3"]), options(60));
     let run = Run::prepare(&program, &options).expect("small");
-    let (logs, strange, _) = run.visit(&AtomicBool::new(false), &mut |_| {});
+    let (logs, strange, _) = run
+        .visit(&AtomicBool::new(false), &mut |_| {})
+        .expect("ran");
     assert_eq!((logs.len(), strange), (3, None));
     assert!(logs.iter().all(|log| log.updates > 0), "{logs:?}");
     assert!(run.check(&logs).passed());
@@ -101,7 +104,9 @@ fn threads_lose_no_update() {
 fn phases_change_by_the_clock_and_replay_knows() {
     let (program, options) = (program("phases", &["phase_time=5ms"]), options(30));
     let run = Run::prepare(&program, &options).expect("small");
-    let (logs, ..) = run.visit(&AtomicBool::new(false), &mut |_| {});
+    let (logs, ..) = run
+        .visit(&AtomicBool::new(false), &mut |_| {})
+        .expect("ran");
     assert!(logs[0].phases.len() >= 3, "{logs:?}");
     assert!(logs[0].phases.windows(2).all(|pair| pair[0].0 < pair[1].0));
     assert!(run.check(&logs).passed());
@@ -113,7 +118,9 @@ fn a_lost_update_is_named() {
     for settings in [&["threads=1"][..], &["threads=2"]] {
         let (program, options) = (program("gups", settings), options(5));
         let run = Run::prepare(&program, &options).expect("small");
-        let (logs, ..) = run.visit(&AtomicBool::new(false), &mut |_| {});
+        let (logs, ..) = run
+            .visit(&AtomicBool::new(false), &mut |_| {})
+            .expect("ran");
         assert!(run.check(&logs).passed());
         // Take one update back, as a stale shadow would.
         let (index, word, updates) = updated(&run);
@@ -152,10 +159,35 @@ fn a_zero_page_stops_the_run() {
 fn the_oracle_fills_the_fast_node_first() {
     let (program, mut options) = (program("gups", &[]), options(0));
     options.place = Place::Oracle;
-    for pages in [vec![], vec![10]] {
+    for pages in [None, Some(Rooms::from([(NodeId(0), 10)]))] {
         options.oracle_pages = pages;
         let run = Run::prepare(&program, &options).expect("small");
         let ready = run.ready().expect("placed");
         assert!((ready.share_by_node[0] - 1.0).abs() < 1e-4, "{ready:?}");
+    }
+}
+
+#[test]
+fn threads_of_their_own_partitions_are_bound_and_leave_no_update_behind() {
+    let program = program("gups-crossed", &["threads=3"]);
+    for place in [Place::Workload, Place::FirstTouch, Place::Oracle] {
+        let options = Options {
+            place,
+            ..options(20)
+        };
+        let run = Run::prepare(&program, &options).expect("small");
+        let check = run
+            .visit_and_check(&AtomicBool::new(false), |_| {})
+            .expect("ran");
+        assert!(check.passed() && check.updates_made > 0, "{check:?}");
+        // Each thread has updated words of its own.
+        for own in &program.partitions {
+            let words = &run.arena.words()[own.start as usize * 512..own.end as usize * 512];
+            let first = u64::from(own.start) * 512;
+            let mut updates = (first..)
+                .zip(words)
+                .filter_map(|(index, word)| content::updates(11, index, word.load(Relaxed)));
+            assert!(updates.any(|updates| updates > 0), "{own:?}");
+        }
     }
 }

@@ -75,6 +75,9 @@ pub(crate) struct CompareArgs {
     /// The workloads of `terrace-bench` ask for transparent huge pages
     #[arg(long)]
     huge: bool,
+    /// Each thread of a workload of `terrace-bench` stays on a socket, in turn, of all programs together
+    #[arg(long)]
+    bind: bool,
     /// One more option for `terrace run` (may be repeated)
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
     terrace_option: Vec<String>,
@@ -100,7 +103,9 @@ pub(crate) struct ScenarioArgs {
     #[arg(long, default_value_t = 1)]
     slow_node: usize,
     #[arg(long)]
-    between: Vec<usize>,
+    order: Vec<String>,
+    #[arg(long)]
+    bind: bool,
     #[arg(long)]
     tools: PathBuf,
     #[arg(long, default_value_t = 1)]
@@ -139,6 +144,7 @@ pub(crate) fn compare(args: &CompareArgs) -> anyhow::Result<ExitCode> {
         seed: args.seed,
         fast_free: args.fast_free,
         huge: args.huge,
+        bind: args.bind,
         terrace_options: args.terrace_option.clone(),
         json: args.json.clone(),
         html: args.html.clone(),
@@ -159,7 +165,8 @@ pub(crate) fn scenario(args: ScenarioArgs) -> ExitCode {
         huge: args.huge,
         fast_node: args.fast_node,
         slow_node: args.slow_node,
-        between: args.between,
+        orders: args.order,
+        bind: args.bind,
         tools: args.tools,
         terrace_options: args.terrace_option,
         seed: args.seed,

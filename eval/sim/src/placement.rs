@@ -80,9 +80,9 @@ pub(crate) fn allocate(
             FirstPlacement::FirstTouch => Start::FirstTouch,
             FirstPlacement::AsIs | FirstPlacement::FastFirst => program.start,
         };
-        let first_touch_order = || match first_placement {
+        let first_touch_order = |socket: usize| match first_placement {
             FirstPlacement::FastFirst => world.hardware.by_tier(socket),
-            _ => by_distance.clone(),
+            _ => world.hardware.by_distance(socket),
         };
         let order = match (cache_node, start) {
             (Some(cache), _) => by_distance
@@ -91,7 +91,8 @@ pub(crate) fn allocate(
                 .filter(|n| *n != cache)
                 .collect(),
             (None, Start::Slow) => slow_first(),
-            (None, Start::FirstTouch) => first_touch_order(),
+            (None, Start::FirstTouch) => first_touch_order(socket),
+            (None, Start::Across) => first_touch_order(world.socket_after(socket)),
         };
         for range in program.fill_order() {
             let mut page = range.start;

@@ -368,6 +368,11 @@ impl World {
         self.hardware.homes[self.sockets[program]].map(crate::hardware::node_id)
     }
 
+    /// The machine's next socket after this one.
+    pub(crate) fn socket_after(&self, socket: usize) -> usize {
+        (socket + 1) % self.hardware.cpus.len()
+    }
+
     /// What reads take now, from the processors of each socket with programs.
     pub(crate) fn reads(&self) -> Vec<Event> {
         let sockets: BTreeSet<usize> = self.sockets.iter().copied().collect();

@@ -15,6 +15,12 @@
 //! | `bc` | read the end's depth; half (edges that lead one level on) add to its path count on the way out, and on the way back read its path count and delta | twice offset and neighbours, write depth, delta, score |
 //! | `pagerank` | read its end's contribution | in order: offsets, neighbours, scores, contributions |
 //!
+//! `graph500` is `bfs` in a program that has made its graph from a list of edges, which it keeps: the reference program of
+//! AutoTiering 5.1 does, 12 bytes an edge. The list is touched first and not visited any more. What is
+//! allocated later has lower addresses, as Linux maps large allocations from the top down: a scanner comes to the parents
+//! first. The paper has 128 GB of it on
+//! 32 GB of DRAM (section 2.3), so the small size is the power of two nearest to 4 of the free fast memory.
+//!
 //! Paper sizes: `bfs` 2^30 vertices (MTM Table 2: 0.9 billion), 16 threads as there is none given;
 //! `bc` 2^29 (HeMem 5.2.3), 16 threads; `pagerank` 2^26 and 20 edges a vertex (Nomad 4.2, which takes
 //! a uniform random graph: `zero=0.5`). The small ones are the power of two of vertices whose arrays are nearest to 2.7
@@ -36,10 +42,42 @@ use crate::workload::part;
 
 /// a + b of Graph500's generator.
 const ZERO: f64 = 0.76;
+/// An edge in the list of Graph500's reference program: two vertex numbers of 48 bits.
+const LIST_BYTES: u64 = 12;
+/// The vertices whose list and arrays are nearest to the 128 GB of AutoTiering 2.3.
+const GRAPH500_LOG2: u32 = 29;
+
+/// How large a graph is.
+struct Size {
+    /// The paper's vertices, as a power of two.
+    log2: u32,
+    /// The paper's edges a vertex.
+    edges: u32,
+    /// The algorithm's own, bytes a vertex.
+    own_bytes: u64,
+    /// Of the list that the graph was made from, bytes an edge.
+    list_bytes: u64,
+    /// The small size, tenths of the free fast memory.
+    tenths_of_free: u32,
+}
+
+impl Size {
+    const fn new(log2: u32, edges: u32, own_bytes: u64) -> Self {
+        Self {
+            log2,
+            edges,
+            own_bytes,
+            list_bytes: 0,
+            tenths_of_free: 27,
+        }
+    }
+}
 
 /// The arrays of a graph one after the other, and the parts that visit them.
 struct Graph {
     vertices_log2: u32,
+    /// Edges of a vertex in one direction.
+    edges: u64,
     /// Neighbours of a vertex on average, both directions.
     degree: f64,
     zero: f64,
@@ -48,18 +86,16 @@ struct Graph {
 }
 
 impl Graph {
-    /// `own_bytes` a vertex are the algorithm's.
-    fn new(
-        parameters: &Parameters<'_>,
-        paper_log2: u32,
-        paper_edges: u32,
-        own_bytes: u64,
-    ) -> Result<Self, WorkloadError> {
-        let edges = parameters.number("edges", parameters.default(paper_edges, 16), 1, 1000)?;
-        let bytes_each = 8 + 8 * u64::from(edges) + own_bytes;
+    /// The memory of one of these sizes.
+    fn new(parameters: &Parameters<'_>, size: &Size) -> Result<Self, WorkloadError> {
+        let edges = parameters.number("edges", parameters.default(size.edges, 16), 1, 1000)?;
+        let bytes_each = 8 + (8 + size.list_bytes) * u64::from(edges) + size.own_bytes;
         let default = match parameters.free_bytes() {
-            None => paper_log2,
-            Some(free) => nearest_log2(u128::from(free) * 27 / 10 / u128::from(bytes_each)),
+            None => size.log2,
+            Some(free) => {
+                let bytes = u128::from(free) * u128::from(size.tenths_of_free) / 10;
+                nearest_log2(bytes / u128::from(bytes_each))
+            }
         };
         if default < 12 {
             return Err(parameters.too_small("its vertices"));
@@ -70,6 +106,7 @@ impl Graph {
         }
         Ok(Self {
             vertices_log2: parameters.number("vertices_log2", default, 12, 36)?,
+            edges: u64::from(edges),
             degree: f64::from(2 * edges),
             zero: parameters.number("zero", ZERO, 0.5, 0.99)?,
             permuted: parameters.number("permuted", 1, 0, 1)? == 1,
@@ -90,13 +127,12 @@ impl Graph {
     }
 
     fn neighbours(&mut self) -> Result<Range<u32>, WorkloadError> {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "at most 2000 whole edges"
-        )]
-        let bytes = 4 * self.degree as u64;
-        self.array(bytes)
+        self.array(8 * self.edges)
+    }
+
+    /// The list that the graph was made from.
+    fn edge_list(&mut self) -> Result<Range<u32>, WorkloadError> {
+        self.array(LIST_BYTES * self.edges)
     }
 
     /// Visits by edges: in proportion to the degree of the vertex.
@@ -109,6 +145,23 @@ impl Graph {
         part(weight, array, choice, write_percent, 1)
     }
 
+    fn search(
+        &self,
+        parameters: &Parameters<'_>,
+        offsets: &Range<u32>,
+        neighbours: &Range<u32>,
+        parents: &Range<u32>,
+    ) -> Result<Workload, WorkloadError> {
+        let vertex = 1.0 / self.degree;
+        let parts = vec![
+            self.by_degree(1.0, parents, 4, 0),
+            part(vertex, offsets, Choice::Uniform, 0, 1),
+            part(vertex, neighbours, Choice::Uniform, 0, 2),
+            part(vertex, parents, Choice::Uniform, 100, 1),
+        ];
+        self.workload(parameters, parts)
+    }
+
     fn workload(
         &self,
         parameters: &Parameters<'_>,
@@ -118,9 +171,8 @@ impl Graph {
         for part in &mut parts {
             part.weight /= sum;
         }
-        let pages = parts.iter().map(|part| part.pages.end).max();
         parameters.program(Shape {
-            pages: pages.expect("an algorithm visits something"),
+            pages: u32::try_from(self.pages).expect("each array was in range"),
             threads_paper: 16,
             start: Start::FirstTouch,
             think_ns: DRAW_NS,
@@ -131,22 +183,34 @@ impl Graph {
 
 /// `bfs`, top down.
 pub(crate) fn bfs(parameters: &Parameters<'_>) -> Result<Workload, WorkloadError> {
-    let mut graph = Graph::new(parameters, 30, 16, 4)?;
+    let mut graph = Graph::new(parameters, &Size::new(30, 16, 4))?;
     let (offsets, neighbours) = (graph.array(8)?, graph.neighbours()?);
     let parents = graph.array(4)?;
-    let vertex = 1.0 / graph.degree;
-    let parts = vec![
-        graph.by_degree(1.0, &parents, 4, 0),
-        part(vertex, &offsets, Choice::Uniform, 0, 1),
-        part(vertex, &neighbours, Choice::Uniform, 0, 2),
-        part(vertex, &parents, Choice::Uniform, 100, 1),
-    ];
-    graph.workload(parameters, parts)
+    graph.search(parameters, &offsets, &neighbours, &parents)
+}
+
+/// `graph500`: the same, where the list of edges was there first.
+pub(crate) fn graph500(parameters: &Parameters<'_>) -> Result<Workload, WorkloadError> {
+    let size = Size {
+        list_bytes: LIST_BYTES,
+        tenths_of_free: 40,
+        ..Size::new(GRAPH500_LOG2, 16, 4)
+    };
+    let mut graph = Graph::new(parameters, &size)?;
+    let (parents, neighbours) = (graph.array(4)?, graph.neighbours()?);
+    let (offsets, list) = (graph.array(8)?, graph.edge_list()?);
+    let mut workload = graph.search(parameters, &offsets, &neighbours, &parents)?;
+    for program in &mut workload.programs {
+        program.fill = [&list, &offsets, &neighbours, &parents]
+            .map(Range::clone)
+            .into();
+    }
+    Ok(workload)
 }
 
 /// `bc`: betweenness centrality after Brandes.
 pub(crate) fn bc(parameters: &Parameters<'_>) -> Result<Workload, WorkloadError> {
-    let mut graph = Graph::new(parameters, 29, 16, 20)?;
+    let mut graph = Graph::new(parameters, &Size::new(29, 16, 20))?;
     let (offsets, neighbours) = (graph.array(8)?, graph.neighbours()?);
     let (depths, deltas, scores) = (graph.array(4)?, graph.array(4)?, graph.array(4)?);
     let paths = graph.array(8)?;
@@ -167,7 +231,7 @@ pub(crate) fn bc(parameters: &Parameters<'_>) -> Result<Workload, WorkloadError>
 
 /// `pagerank`, pulling along incoming edges.
 pub(crate) fn pagerank(parameters: &Parameters<'_>) -> Result<Workload, WorkloadError> {
-    let mut graph = Graph::new(parameters, 26, 20, 8)?;
+    let mut graph = Graph::new(parameters, &Size::new(26, 20, 8))?;
     let (offsets, neighbours) = (graph.array(8)?, graph.neighbours()?);
     let (scores, contributions) = (graph.array(4)?, graph.array(4)?);
     // A page in order holds 1024 neighbours, or a word of each of 1024 vertices.
@@ -209,10 +273,10 @@ mod tests {
 
     #[test]
     fn small_sizes_are_near_the_proportion() {
-        for name in ["bfs", "bc", "pagerank"] {
+        for (name, tenths) in [("bfs", 27), ("bc", 27), ("pagerank", 27), ("graph500", 40)] {
             for free in [8 << 20, 100 << 20, 111 << 20, 160 << 20] {
                 let bytes = named(name, &Sizes::fast_free(free)).bytes();
-                let ratio = bytes * 100 / (free * 27 / 10);
+                let ratio = bytes * 100 / (free * tenths / 10);
                 assert!((70..=142).contains(&ratio), "{name} {free}: {ratio} %");
             }
         }
@@ -237,7 +301,31 @@ mod tests {
     }
 
     #[test]
+    fn the_list_of_edges_is_touched_first_and_never_visited() {
+        let graph = named("graph500", &Sizes::fast_free(32 << 20));
+        let shares = graph.phases[0].shares(&graph, 1);
+        let (list, arrays) = graph.fill.split_first().expect("in another order");
+        assert!(list.clone().all(|page| shares.of(page) == 0.0));
+        assert_eq!(list.end, graph.pages);
+        // 192 bytes of a vertex' 332.
+        let share = f64::from(list.end - list.start) / f64::from(graph.pages);
+        assert!((share - 192.0 / 332.0).abs() < 0.01, "{share}");
+        // What comes later is below.
+        let mut below = list.start;
+        for array in arrays {
+            assert_eq!(array.end, below);
+            below = array.start;
+        }
+        assert_eq!(below, 0);
+    }
+
+    #[test]
     fn the_papers_sizes() {
+        let graph500 = named("graph500", &Sizes::paper()).bytes();
+        assert!(
+            (100..180).contains(&(graph500 / 1_000_000_000)),
+            "{graph500}"
+        );
         assert_eq!(
             named("bc", &Sizes::paper()).pages,
             (1 << 29) / 4096 * (8 + 128 + 20)

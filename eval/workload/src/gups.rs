@@ -15,6 +15,10 @@
 //! of threads; after 150 s a quarter of each (4 of 16 GB) becomes cold and as much that was cold
 //! becomes hot. The small sizes do it after 30 s.
 //!
+//! `gups-crossed` (ours, for machines of several sockets): each thread visits only its own partition, as in the paper, and
+//! is bound to a socket, in turn; another socket's thread touched the partition first, by address, as where one thread
+//! initialises what others work on. So each hot set begins on the wrong socket's memory.
+//!
 //! `gups-writeskew` ("Asymmetric access pattern"): "of a 256 GB hot set out of a 512 GB working set,
 //! 128 GB are write-only, while the remainder of the working set is read-only. [...] 90% of accesses
 //! go to the hot set", here half of them to its write-only half; the rest reads what is not hot.
@@ -83,6 +87,32 @@ pub(crate) fn moving(parameters: &Parameters<'_>) -> Result<Workload, WorkloadEr
     first.lasts = Some(parameters.time("moves_at", default)?);
     let second = Phase::forever(around(share, pages, &moved));
     program(parameters, pages, vec![first, second])
+}
+
+/// `gups-crossed`: a hot set for each thread, which another socket's touched first.
+pub(crate) fn crossed(parameters: &Parameters<'_>) -> Result<Workload, WorkloadError> {
+    let threads = parameters.number("threads", parameters.default(THREADS, 2), 1, 1024)?;
+    let pages = parameters.pages("working_set", 512 * GIB, 270)?;
+    let hot = parameters.pages("hot", 16 * GIB, 36)?;
+    if hot > pages || hot < threads {
+        return Err(parameters.too_small("its hot set"));
+    }
+    let share = hot_share(parameters)?;
+    let (partitions, hot) = (pieces(pages, pages, threads), pieces(pages, hot, threads));
+    let mut parts = Vec::new();
+    for (partition, piece) in partitions.iter().zip(&hot) {
+        let weight = f64::from(size(partition)) / f64::from(pages);
+        parts.push(update((1.0 - share) * weight, partition.clone()));
+        parts.push(update(share * weight, piece.clone()));
+    }
+    parts.retain(|part| part.weight > 0.0);
+    let mut workload = program(parameters, pages, vec![Phase::forever(parts)])?;
+    for program in &mut workload.programs {
+        program.threads = threads;
+        program.start = parameters.start(Start::Across)?;
+        program.partitions.clone_from(&partitions);
+    }
+    Ok(workload)
 }
 
 /// `gups-writeskew`: half of the hot set is only written, all else is only read.
@@ -291,8 +321,52 @@ mod tests {
     }
 
     #[test]
+    fn crossed_threads_keep_to_their_partitions() {
+        let sizes = Sizes::fast_free(64 << 20).with("threads=3").expect("set");
+        let crossed = Workload::named("gups-crossed", &sizes).expect("known");
+        let program = &crossed.programs[0];
+        assert_eq!((program.start, program.threads), (Start::Across, 3));
+        let mut next = 0;
+        for (thread, own) in (0..).zip(&program.partitions) {
+            assert_eq!(own.start, next, "partitions cover all pages in order");
+            next = own.end;
+            let mut visits = crate::Visits::for_thread(program, 1, thread);
+            let hot = program.phases[0].parts[2 * thread as usize + 1]
+                .pages
+                .clone();
+            let pages = (0..10_000).map(|_| visits.visit(0).page);
+            let (mut first, mut last, mut hits) = (u32::MAX, 0, 0);
+            for page in pages {
+                (first, last) = (first.min(page), last.max(page));
+                hits += u32::from(hot.contains(&page));
+            }
+            assert!(
+                own.start <= first && last < own.end,
+                "{own:?} {first} {last}"
+            );
+            assert!((9_000..9_400).contains(&hits), "{hits}");
+        }
+        assert_eq!(next, program.pages);
+        // Each by itself as a program: the same visits, from its own first page.
+        let alone = crossed.by_thread();
+        let middle = &alone.programs[1];
+        assert_eq!((alone.programs.len(), alone.bytes()), (3, crossed.bytes()));
+        assert_eq!((middle.threads, middle.start), (1, Start::Across));
+        let hot = &middle.phases[0].parts[1];
+        let there = program.phases[0].parts[3].pages.start - program.partitions[1].start;
+        assert_eq!(hot.pages.start, there);
+        assert!((hot.weight - 0.9).abs() < 1e-9);
+    }
+
+    #[test]
     fn too_little_is_said() {
-        for name in ["gups", "gups-uniform", "gups-moving", "gups-writeskew"] {
+        for name in [
+            "gups",
+            "gups-crossed",
+            "gups-uniform",
+            "gups-moving",
+            "gups-writeskew",
+        ] {
             let error = Workload::named(name, &Sizes::fast_free(4096)).expect_err(name);
             assert!(matches!(error, WorkloadError::TooSmall { .. }), "{error}");
         }

@@ -48,6 +48,11 @@ pub const WORKLOADS: [About; COUNT] = [
         "gups of which a quarter of the hot set moves once",
     ),
     about(
+        "gups-crossed",
+        "ours",
+        "gups, a hot set for each thread, on the wrong socket at first",
+    ),
+    about(
         "gups-writeskew",
         "HeMem 5.1",
         "gups with a hot set half write-only, half read-only",
@@ -124,6 +129,11 @@ pub const WORKLOADS: [About; COUNT] = [
         "breadth-first search on a Kronecker graph",
     ),
     about(
+        "graph500",
+        "AutoTiering 5.1",
+        "bfs in memory that the list of its edges has filled",
+    ),
+    about(
         "bc",
         "HeMem 5.2.3",
         "betweenness centrality on a Kronecker graph",
@@ -162,7 +172,7 @@ pub const WORKLOADS: [About; COUNT] = [
     about("mix", "ours", "several workloads at once: of=gups+scan"),
 ];
 
-const COUNT: usize = 32;
+const COUNT: usize = 34;
 
 /// The names of [`WORKLOADS`].
 pub const NAMES: [&str; COUNT] = {
@@ -180,6 +190,7 @@ pub(crate) fn build(parameters: &Parameters<'_>) -> Result<Workload, WorkloadErr
         "gups-uniform" => gups::uniform(parameters),
         "gups" => gups::hot_set(parameters),
         "gups-moving" => gups::moving(parameters),
+        "gups-crossed" => gups::crossed(parameters),
         "gups-writeskew" => gups::write_skew(parameters),
         "zipf" => micro::zipf(parameters),
         "scan" => micro::scan(parameters),
@@ -191,6 +202,7 @@ pub(crate) fn build(parameters: &Parameters<'_>) -> Result<Workload, WorkloadErr
         "pmbench-groups" => pmbench::groups(parameters),
         "memtier" => memtier::build(parameters),
         "bfs" => graph::bfs(parameters),
+        "graph500" => graph::graph500(parameters),
         "bc" => graph::bc(parameters),
         "pagerank" => graph::pagerank(parameters),
         "tpcc" => tpcc::build(parameters),

@@ -77,6 +77,7 @@ fn processes(
         threads,
         start,
         fill: Vec::new(),
+        partitions: Vec::new(),
         phases: vec![Phase {
             lasts: None,
             think_ns: think_ns + delay(f64::from(index) / f64::from((count - 1).max(1))),

@@ -236,6 +236,7 @@ impl<'a> Parameters<'a> {
             threads: self.threads(shape.threads_paper)?,
             start: self.start(shape.start)?,
             fill: Vec::new(),
+            partitions: Vec::new(),
             phases,
             priority: 0,
         }))
@@ -276,7 +277,8 @@ impl<'a> Parameters<'a> {
             None => Ok(default),
             Some("slow") => Ok(Start::Slow),
             Some("first-touch") => Ok(Start::FirstTouch),
-            Some(value) => Err(self.bad("start", value, "slow or first-touch")),
+            Some("across") => Ok(Start::Across),
+            Some(value) => Err(self.bad("start", value, "slow, first-touch or across")),
         }
     }
 
@@ -368,7 +370,7 @@ mod tests {
             ("think=fast", "think cannot be 'fast'; give a duration"),
             (
                 "start=fast",
-                "start cannot be 'fast'; give slow or first-touch",
+                "start cannot be 'fast'; give slow, first-touch or across",
             ),
             ("hot=1ZiBs", "hot cannot be '1ZiBs'; give a size"),
             ("hot=1", "test has too few pages for hot"),

@@ -28,6 +28,7 @@ use crate::normal;
 use crate::nurand::NuRand;
 use crate::spread::Spread;
 use crate::spread::mix;
+use crate::workload::is_inside;
 
 /// Bits of the coin for writing.
 const WRITE_BITS: u8 = 19;
@@ -145,20 +146,26 @@ impl Visits {
     /// The visits of `program` for that seed.
     #[must_use]
     pub fn new(program: &Program, seed: u64) -> Self {
-        Self::for_thread(program, seed, 0)
+        Self::of(program, seed, 0, |_| true)
     }
 
     /// The visits of one of its threads: the same distribution (`seed` says where the hot pages
-    /// are), other draws.
+    /// are) or its own part of it, other draws.
     #[must_use]
     pub fn for_thread(program: &Program, seed: u64, thread: u32) -> Self {
+        let own = program.partitions.get(thread as usize);
+        let visited = |part: &Part| own.is_none_or(|own| is_inside(&part.pages, own));
+        Self::of(program, seed, thread, visited)
+    }
+
+    fn of(program: &Program, seed: u64, thread: u32, visited: impl Fn(&Part) -> bool) -> Self {
         let stream = mix(mix(seed) ^ u64::from(thread));
         Self {
             rng: Pcg64Mcg::new(u128::from(mix(stream ^ 1)) << 64 | u128::from(stream)),
             phases: program
                 .phases
                 .iter()
-                .map(|phase| PhaseVisits::new(phase, seed))
+                .map(|phase| PhaseVisits::new(phase, seed, &visited))
                 .collect(),
         }
     }
@@ -193,8 +200,9 @@ impl Visits {
 }
 
 impl PhaseVisits {
-    fn new(phase: &Phase, seed: u64) -> Self {
-        let weights: Vec<f64> = phase.parts.iter().map(|part| part.weight).collect();
+    fn new(phase: &Phase, seed: u64, visited: impl Fn(&Part) -> bool) -> Self {
+        let parts: Vec<&Part> = phase.parts.iter().filter(|part| visited(part)).collect();
+        let weights: Vec<f64> = parts.iter().map(|part| part.weight).collect();
         let mixture = match weights[..] {
             [_] => Mixture::One,
             [first, second] => Mixture::Two(of_two_to(32, first / (first + second))),
@@ -213,7 +221,7 @@ impl PhaseVisits {
         };
         Self {
             mixture,
-            parts: phase.parts.iter().map(part).collect(),
+            parts: parts.into_iter().map(part).collect(),
         }
     }
 }

@@ -81,6 +81,9 @@ pub enum Start {
     Slow,
     /// Where touching them in order puts them: on the fast node until it is full.
     FirstTouch,
+    /// As in a program whose threads run on several sockets: where a thread of the next socket than the one that visits
+    /// them put them by touching them in order.
+    Across,
 }
 
 /// What runs: one or more programs at the same time.
@@ -105,6 +108,8 @@ pub struct Program {
     pub start: Start,
     /// The order in which pages are touched first; empty: by address. Covers all pages once.
     pub fill: Vec<Range<u32>>,
+    /// By thread: the pages that no other one visits, which cover all pages once; empty: each thread visits all.
+    pub partitions: Vec<Range<u32>>,
     /// One after the other, at least one. See [`Program::phase_at`].
     pub phases: Vec<Phase>,
     /// 0 is normal, higher matters more.
@@ -138,6 +143,11 @@ pub struct Part {
     pub lines: u8,
     /// Distance from one of them to the next, in lines, modulo the page; odd.
     pub step: u8,
+}
+
+/// Whether a range has nothing outside of the other.
+pub(crate) fn is_inside(inner: &Range<u32>, outer: &Range<u32>) -> bool {
+    outer.start <= inner.start && inner.end <= outer.end
 }
 
 /// Lines one after the other from a first one.
@@ -181,6 +191,15 @@ impl Workload {
         }
     }
 
+    /// The same for who knows only programs: each thread that has pages of its own is a program.
+    #[must_use]
+    pub fn by_thread(&self) -> Self {
+        Self {
+            name: self.name.clone(),
+            programs: self.programs.iter().flat_map(Program::by_thread).collect(),
+        }
+    }
+
     /// Resident set of all programs, bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -193,6 +212,23 @@ impl Program {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         u64::from(self.pages) * PAGE_BYTES
+    }
+
+    /// Each of its threads as a program, where they have pages of their own.
+    fn by_thread(&self) -> Vec<Self> {
+        if self.partitions.is_empty() {
+            return vec![self.clone()];
+        }
+        let one = |(thread, own): (usize, &Range<u32>)| Self {
+            name: format!("{}.{thread}", self.name),
+            pages: own.end - own.start,
+            threads: 1,
+            fill: Vec::new(),
+            partitions: Vec::new(),
+            phases: self.phases.iter().map(|phase| phase.within(own)).collect(),
+            ..self.clone()
+        };
+        self.partitions.iter().enumerate().map(one).collect()
     }
 
     /// The ranges in the order in which their pages are touched first.
@@ -237,6 +273,21 @@ impl Phase {
             lasts: None,
             think_ns: DRAW_NS,
             parts,
+        }
+    }
+
+    /// The visits to a range of pages alone, which the parts are inside or outside of, by index in the range.
+    fn within(&self, pages: &Range<u32>) -> Self {
+        let inside = |part: &&Part| is_inside(&part.pages, pages);
+        let mut parts: Vec<Part> = self.parts.iter().filter(inside).cloned().collect();
+        let sum: f64 = parts.iter().map(|part| part.weight).sum();
+        for part in &mut parts {
+            part.weight /= sum;
+            part.pages = part.pages.start - pages.start..part.pages.end - pages.start;
+        }
+        Self {
+            parts,
+            ..self.clone()
         }
     }
 

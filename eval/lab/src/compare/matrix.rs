@@ -68,6 +68,8 @@ pub struct Plan<'a> {
     pub fast_free: Option<u64>,
     /// Whether workloads of `terrace-bench` ask for huge pages.
     pub huge: bool,
+    /// Whether their threads stay on a socket each, in turn.
+    pub bind: bool,
     /// More options for `terrace run`.
     pub terrace_options: Vec<String>,
     /// Where the results go as JSON.

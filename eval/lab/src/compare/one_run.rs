@@ -211,8 +211,12 @@ fn job(
         format!("--tools={}", plan.tools.display()),
         format!("--seed={}", plan.seed),
     ]);
-    let between = &ranking[1..ranking.len().max(2) - 1];
-    command.extend(between.iter().map(|node| format!("--between={node}")));
+    command.extend((0..plan.machine.sockets.len()).map(|socket| {
+        let nodes = plan.machine.ranking(socket);
+        let nodes: Vec<String> = nodes.iter().map(usize::to_string).collect();
+        format!("--order={}", nodes.join(","))
+    }));
+    command.extend(plan.bind.then(|| "--bind".to_owned()));
     command.extend(fast_free.map(|bytes| format!("--fast-free={bytes}")));
     command.extend(plan.huge.then(|| "--huge".to_owned()));
     for option in terrace_options(plan, system) {
@@ -364,6 +368,7 @@ mod tests {
             seed: 7,
             fast_free: None,
             huge: true,
+            bind: true,
             terrace_options: vec!["--param=hot_read_threshold=5".to_owned()],
             json: None,
             html: None,
@@ -375,7 +380,11 @@ mod tests {
         assert_eq!(info.parameters["hot_read_threshold"], "5", "as given");
         assert!(info.parameters.contains_key("cooling_threshold"), "default");
         let job = job(&plan, &plan.cases[0], System::None, None).expect("a job");
-        for wanted in ["--case=gups:full", "--threads=2", "--huge"] {
+        let order = ["--order=0,1", "--bind"];
+        for wanted in ["--case=gups:full", "--threads=2", "--huge"]
+            .iter()
+            .chain(&order)
+        {
             assert!(
                 job.command.iter().any(|option| option == wanted),
                 "{wanted}"

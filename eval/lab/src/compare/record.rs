@@ -30,6 +30,8 @@ use crate::job::GuestNode;
 pub enum System {
     /// No migration.
     None,
+    /// The kernel as distributions set it up on several nodes: `numa_balancing` 1, no demotion.
+    Autonuma,
     /// The kernel's own tiering: `numa_balancing` 2 and demotion.
     Kernel,
     /// The kernel's DAMON, its migrating schemes.
@@ -54,6 +56,9 @@ const PARAMETERS: char = ':';
 /// What the guest's kernel does is called so.
 const KERNEL: &str = "kernel";
 
+/// What it does by default, as the simulator's model of it.
+const AUTONUMA: &str = "autonuma";
+
 /// How the systems' lines are drawn.
 #[must_use]
 pub fn looks() -> Vec<Look> {
@@ -73,6 +78,7 @@ impl FromStr for System {
         match name {
             _ if name == UNMANAGED.name => Ok(Self::None),
             KERNEL => Ok(Self::Kernel),
+            AUTONUMA => Ok(Self::Autonuma),
             _ if name == ORACLE.name => Ok(Self::Oracle),
             _ if let Ok(mode) = name.parse() => Ok(Self::Damon(mode)),
             _ if is_preset(name) => Ok(Self::Preset(interned(name))),
@@ -120,7 +126,7 @@ impl<'de> Deserialize<'de> for System {
 
 /// All systems, as the command line writes them.
 pub static SYSTEMS: LazyLock<String> = LazyLock::new(|| {
-    let others = [KERNEL, damon::BEST, damon::AUTO];
+    let others = [AUTONUMA, KERNEL, damon::BEST, damon::AUTO];
     terrace_experiment::presets_and(&others, Preset::in_user_space)
 });
 
@@ -134,6 +140,7 @@ impl System {
     pub fn name(self) -> &'static str {
         match self {
             Self::None => UNMANAGED.name,
+            Self::Autonuma => AUTONUMA,
             Self::Kernel => KERNEL,
             Self::Damon(mode) => mode.name(),
             Self::Preset(name) => name,
@@ -152,7 +159,7 @@ impl System {
     pub fn preset(self) -> Option<&'static Preset> {
         match self {
             Self::Preset(name) => name.split(PARAMETERS).next().and_then(Preset::of),
-            Self::None | Self::Kernel | Self::Damon(_) | Self::Oracle => None,
+            Self::None | Self::Autonuma | Self::Kernel | Self::Damon(_) | Self::Oracle => None,
         }
     }
 
@@ -166,7 +173,7 @@ impl System {
     pub fn parameters(self) -> impl Iterator<Item = &'static str> {
         let name = match self {
             Self::Preset(name) => name,
-            Self::None | Self::Kernel | Self::Damon(_) | Self::Oracle => "",
+            Self::None | Self::Autonuma | Self::Kernel | Self::Damon(_) | Self::Oracle => "",
         };
         name.split(PARAMETERS).skip(1)
     }
@@ -456,6 +463,9 @@ mod tests {
             assert!(error.to_string().contains(wrong));
         }
         assert!(MODEL_OF_KERNEL.name.parse::<System>().is_err());
+        assert_eq!("autonuma".parse(), Ok(System::Autonuma));
+        assert!(Preset::of(AUTONUMA).is_some(), "the simulator has it, too");
+        assert!(looks().iter().any(|look| look.name == AUTONUMA));
     }
 
     fn ran(rate: f64) -> RunRecord {

@@ -52,8 +52,10 @@ pub struct Setting {
     pub fast_node: usize,
     /// The slow node.
     pub slow_node: usize,
-    /// Those between, the fastest first.
-    pub between: Vec<usize>,
+    /// All nodes as each socket sees them, the fastest first: `0,1,2,3`.
+    pub orders: Vec<String>,
+    /// Whether each thread of a workload of `terrace-bench` stays on a socket, in turn.
+    pub bind: bool,
     /// Where `terrace` and `terrace-bench` are.
     pub tools: PathBuf,
     /// More options for `terrace run`.
@@ -122,10 +124,11 @@ fn bench(setting: &Setting, steering: &Steering) -> anyhow::Result<()> {
         .arg(format!("--fast-node={}", setting.fast_node))
         .args(
             setting
-                .between
+                .orders
                 .iter()
-                .map(|node| format!("--between={node}")),
+                .map(|nodes| format!("--order={nodes}")),
         )
+        .args(setting.bind.then_some("--bind"))
         .arg(format!("--slow-node={}", setting.slow_node))
         .arg(format!("--seed={}", setting.seed))
         .args(setting.huge.then_some("--huge"))
@@ -171,7 +174,7 @@ fn bench(setting: &Setting, steering: &Steering) -> anyhow::Result<()> {
 fn place(system: System, case: &Case) -> &'static str {
     match system {
         System::Oracle => "oracle",
-        System::None | System::Kernel | System::Damon(_) | System::Preset(_) => {
+        System::None | System::Autonuma | System::Kernel | System::Damon(_) | System::Preset(_) => {
             case.start.map_or("default", Start::place)
         }
     }

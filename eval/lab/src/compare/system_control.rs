@@ -58,7 +58,11 @@ impl Steering {
         write(DEMOTION, "0")?;
         let damon = match system {
             System::Damon(mode) => Some(damon::Control::prepare(mode, fast, slow)?),
-            System::None | System::Kernel | System::Preset(_) | System::Oracle => None,
+            System::None
+            | System::Autonuma
+            | System::Kernel
+            | System::Preset(_)
+            | System::Oracle => None,
         };
         Ok(Self {
             system,
@@ -110,6 +114,7 @@ impl Steering {
         match self.system {
             System::None | System::Oracle => Ok(()),
             System::Damon(_) => self.damon.as_ref().map_or(Ok(()), damon::Control::go),
+            System::Autonuma => write(NUMA_BALANCING, "1"),
             System::Kernel => {
                 write(DEMOTION, "1")?;
                 write(NUMA_BALANCING, "2")

@@ -116,6 +116,7 @@ fn above_oracle(record: &RunRecord, oracle: &RunRecord) -> Option<String> {
 fn words(system: System) -> &'static str {
     match system {
         System::None => "no tiering",
+        System::Autonuma => "the kernel's NUMA balancing",
         System::Kernel => "the kernel's tiering",
         System::Oracle => "the best static placement",
         System::Damon(mode) => mode.name(),

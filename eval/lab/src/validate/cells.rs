@@ -221,6 +221,7 @@ impl Bench<'_> {
             seed: self.settings.seed,
             fast_free: Some(self.settings.sized_for),
             huge: false,
+            bind: false,
             terrace_options: Vec::new(),
             json: None,
             html: None,

@@ -22,7 +22,9 @@ use crate::compare::record::System;
 fn system(system: System) -> &'static str {
     match system {
         System::Kernel => MODEL_OF_KERNEL.name,
-        System::None | System::Damon(_) | System::Preset(_) | System::Oracle => system.policy(),
+        System::None | System::Autonuma | System::Damon(_) | System::Preset(_) | System::Oracle => {
+            system.policy()
+        }
     }
 }
 

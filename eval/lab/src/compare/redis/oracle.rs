@@ -87,13 +87,11 @@ pub(super) fn place(pid: u32, setting: &Setting) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All nodes, the fastest first.
+/// All nodes, the fastest first, as the first socket sees them.
 fn nodes(setting: &Setting) -> Vec<NodeId> {
-    let between = setting.between.iter().copied();
-    let all = std::iter::once(setting.fast_node)
-        .chain(between)
-        .chain([setting.slow_node]);
-    all.filter_map(|node| u16::try_from(node).ok().map(NodeId))
+    let first = setting.orders.first();
+    let all = first.into_iter().flat_map(|nodes| nodes.split(','));
+    all.filter_map(|node| node.parse().ok().map(NodeId))
         .collect()
 }
 

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which processors a thread stays on, where it is bound to a socket.
+//!
+//! A node that has processors stands for a socket. Threads take turns over them, all programs' together, so that one
+//! program of one thread after the other comes to the next socket, as does one thread of a program after the other.
+
+use terrace_core::NodeId;
+use terrace_core::Pid;
+use terrace_sys::affinity;
+use terrace_sys::topology::Override;
+use terrace_sys::topology::Topology;
+
+use crate::placement::PlacementError;
+
+/// The processors of each socket that this process may run on; at least one socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sockets(Vec<(NodeId, Vec<u32>)>);
+
+impl Sockets {
+    /// This machine's.
+    ///
+    /// # Errors
+    ///
+    /// Where sysfs or the kernel does not tell.
+    pub fn read() -> Result<Self, PlacementError> {
+        let topology = Topology::discover(std::path::Path::new("/"), &Override::default())?;
+        let own = affinity::of_process(Pid(std::process::id()));
+        let own = own.map_err(|source| PlacementError::Bound { source })?;
+        let nodes = topology.tiers.nodes();
+        let with = nodes.iter().filter(|node| !node.cpus.is_empty());
+        let mut all: Vec<_> = with
+            .map(|node| {
+                let cpus = node.cpus.iter().copied();
+                (node.id, cpus.filter(|cpu| own.contains(cpu)).collect())
+            })
+            .collect();
+        all.sort_unstable();
+        Ok(Self(all))
+    }
+
+    /// Keeps the calling thread on the processors of that one, counted on from the last to the first; where the number is
+    /// none it stays where it is.
+    ///
+    /// # Errors
+    ///
+    /// Where the thread may not run there.
+    pub fn stay(&self, socket: Option<usize>) -> Result<(), PlacementError> {
+        let Some(socket) = socket else {
+            return Ok(());
+        };
+        let (node, cpus) = &self.0[socket % self.0.len()];
+        affinity::stay(cpus).map_err(|source| PlacementError::Bind {
+            node: *node,
+            source,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread of its own: what a test is bound to must not be another's.
+    fn apart<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| scope.spawn(act).join()).expect("nothing to panic on")
+    }
+
+    #[test]
+    fn threads_take_turns_over_the_sockets() {
+        let cpus = affinity::of_process(Pid(std::process::id())).expect("this process");
+        let (first, last) = (cpus.first().expect("one"), cpus.last().expect("one"));
+        let sockets = Sockets(vec![
+            (NodeId(0), vec![*first]),
+            (NodeId(3), vec![*last, 1_000_000]),
+        ]);
+        apart(|| {
+            for thread in 0..4 {
+                sockets.stay(Some(thread)).expect("allowed");
+                let wanted = [*first, *last][thread % 2];
+                let on = || rustix::thread::sched_getcpu();
+                assert_eq!(on(), wanted as usize);
+                sockets.stay(None).expect("nothing to do");
+                assert_eq!(on(), wanted as usize);
+            }
+        });
+    }
+
+    #[test]
+    fn processors_that_are_kept_from_us_are_an_error() {
+        let sockets = Sockets(vec![(NodeId(7), Vec::new())]);
+        let error = apart(|| sockets.stay(Some(0))).expect_err("no processor");
+        assert!(error.to_string().contains("of node 7; give"), "{error}");
+    }
+
+    #[test]
+    fn this_machine_has_one_at_least() {
+        let sockets = Sockets::read().expect("sysfs");
+        assert!(sockets.0.iter().any(|(_, cpus)| !cpus.is_empty()));
+    }
+}

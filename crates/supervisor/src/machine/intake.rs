@@ -5,10 +5,12 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
+use terrace_core::ChunkReading;
 use terrace_core::Nanos;
 use terrace_core::PageRef;
 use terrace_core::PageSize;
 use terrace_core::Pid;
+use terrace_core::Tiers;
 use terrace_mover::move_pages::Done;
 use terrace_policy::Action;
 use terrace_policy::Engine;
@@ -43,8 +45,9 @@ impl LinuxMachine {
         due: impl Fn(&Tracking) -> bool,
         mut processes: impl FnMut(TrackEvent, &mut Managed, &mut Engine),
     ) -> bool {
-        let mut found = false;
+        let (mut found, mut slow) = (false, false);
         let (managed, blocks, learning) = (&mut self.managed, &self.blocks, &mut self.learning);
+        let looks_for_slow = self.trackers.minds_slow();
         for (tracking, first) in self.trackers.iter_mut() {
             if !due(tracking) {
                 continue;
@@ -57,8 +60,13 @@ impl LinuxMachine {
                 read(tracking, (now, blocks), engine, known, |_, _| ())
             };
             learning.begin();
-            found |= learn(tracking, now, learning, engine);
+            found |= learn(tracking, now, learning, engine, |reading| {
+                slow |= looks_for_slow && has_slow(reading, &self.tiers);
+            });
             learning.end();
+        }
+        if slow {
+            self.trackers.slow_found();
         }
         found
     }
@@ -262,10 +270,20 @@ fn read(
 }
 
 /// What was read of accessed bits, if anything.
-fn learn(tracking: &mut Tracking, now: Nanos, learning: &mut Meter, engine: &mut Engine) -> bool {
+fn learn(
+    tracking: &mut Tracking,
+    now: Nanos,
+    learning: &mut Meter,
+    engine: &mut Engine,
+    mut seen: impl FnMut(&ChunkReading<'_>),
+) -> bool {
     let mut found = false;
     let mut take = |told| match told {
-        Told::Reading(reading) => engine.accessed(now, &reading.as_chunk()),
+        Told::Reading(reading) => {
+            let reading = reading.as_chunk();
+            seen(&reading);
+            engine.accessed(now, &reading);
+        }
         Told::Looked {
             pid,
             looked,
@@ -300,6 +318,12 @@ fn learn(tracking: &mut Tracking, now: Nanos, learning: &mut Meter, engine: &mut
         take(told);
     });
     found
+}
+
+/// Whether pages of the chunk are below the fastest tier.
+fn has_slow(reading: &ChunkReading<'_>, tiers: &Tiers) -> bool {
+    let mut nodes = reading.nodes.iter();
+    nodes.any(|(node, pages)| !pages.is_empty() && !tiers.is_top(*node))
 }
 
 const fn watched((pid, parts): (Pid, u32), pages: u64, busy: Nanos, lost: Nanos) -> Event {

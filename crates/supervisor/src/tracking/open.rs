@@ -24,10 +24,10 @@ use terrace_track::TrackError;
 use super::Source;
 use super::Trackers;
 use super::Tracking;
+use super::set::Balancing;
 use crate::footprint;
 use crate::options::Options;
 use crate::options::Target;
-use crate::scanner::Quiet;
 use crate::scanner::Scanner;
 
 /// How they came to be.
@@ -82,7 +82,11 @@ pub fn open(fit: &Fit, options: &Options, wanted: MachineOptions, tiers: &Tiers)
     Opened {
         trackers: Trackers {
             all: all.map(|one| Tracking::new(one, stands_in)).collect(),
-            quiet: if quiet { keep_quiet() } else { None },
+            balancing: if quiet {
+                Balancing::Goes
+            } else {
+                Balancing::Left
+            },
         },
         limits,
     }
@@ -105,14 +109,6 @@ fn limit(fit: &Fit, works: Option<&Vec<TrackerKind>>, failures: &str) -> String 
             format!("accesses are told by {}{each}: {failures}", fit::names(set))
         }
     }
-}
-
-/// The kernel's own balancing would move pages beside a policy that sees none of its hint faults.
-fn keep_quiet() -> Option<Quiet> {
-    Quiet::keep().unwrap_or_else(|error| {
-        tracing::warn!("The kernel's own balancing goes on beside us: {error}");
-        None
-    })
 }
 
 fn open_source(

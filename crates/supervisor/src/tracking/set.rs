@@ -2,7 +2,9 @@
 //! All trackers of a run, each asked for what it serves.
 //!
 //! Each tells of the processes that it tracks, and who comes and goes is heard of the first alone. The kernel's
-//! own NUMA balancing is kept off where the set reads accessed bits and has no use for hint faults.
+//! own NUMA balancing is kept off where the set reads accessed bits and has no use for hint faults, from when a page of
+//! theirs is on slow memory: until then there is nothing that we would do in its place, and all programs of the machine
+//! have their memory brought to the socket they run on.
 
 use std::os::fd::BorrowedFd;
 
@@ -23,8 +25,22 @@ use crate::scanner::Quiet;
 #[derive(Debug, Default)]
 pub struct Trackers {
     pub(super) all: Vec<Tracking>,
-    #[expect(dead_code, reason = "held until the end")]
-    pub(super) quiet: Option<Quiet>,
+    pub(super) balancing: Balancing,
+}
+
+/// The kernel's own NUMA balancing beside us.
+#[derive(Debug, Default)]
+pub(super) enum Balancing {
+    /// Not our concern: a tracker has it, or it is as we need it.
+    #[default]
+    Left,
+    /// To be switched off once we have something to do.
+    Goes,
+    /// Off, or not to be had.
+    Off {
+        #[expect(dead_code, reason = "held until the end")]
+        quiet: Option<Quiet>,
+    },
 }
 
 impl Trackers {
@@ -37,6 +53,24 @@ impl Trackers {
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (&mut Tracking, bool)> {
         let all = self.all.iter_mut().enumerate();
         all.map(|(at, one)| (one, at == 0))
+    }
+
+    /// Whether it matters that pages are on slow memory.
+    #[must_use]
+    pub const fn minds_slow(&self) -> bool {
+        matches!(self.balancing, Balancing::Goes)
+    }
+
+    /// There are: the kernel's own balancing would move them beside a policy that sees none of its hint faults.
+    pub fn slow_found(&mut self) {
+        if !self.minds_slow() {
+            return;
+        }
+        let quiet = Quiet::keep().unwrap_or_else(|error| {
+            tracing::warn!("The kernel's own balancing goes on beside us: {error}");
+            None
+        });
+        self.balancing = Balancing::Off { quiet };
     }
 
     /// Whether there is none.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two sockets: a program that is bound to one has its memory there.
+//! Two sockets: a program that is bound to one has its memory there, by Terrace or by the kernel.
 
 use crate::END;
 use crate::READY;
+use crate::SMALL;
 use crate::behind;
 use crate::machine::guest_on;
 
@@ -27,4 +28,32 @@ fn a_bound_program_has_the_memory_of_its_socket() {
     let out = guest_on("autotiering-2socket.toml", &["--delays", "mark"], &script).good();
     println!("{out}");
     assert!(behind(&out, "near") > 90, "{out}");
+}
+
+/// On machines of several sockets distributions have the kernel bring memory to the socket that uses it. That goes on as
+/// long as all is on fast memory, for all programs of the machine; from when a page of ours is on slow memory it is off, and
+/// after the run it is as it was.
+#[test]
+#[ignore = "boots the emulated machine"]
+fn what_is_all_on_fast_memory_is_left_to_the_kernels_balancing() {
+    let script = format!(
+        "set -u; mode=/proc/sys/kernel/numa_balancing; echo 1 > $mode
+         migrated() {{ sed -n 's/^numa_pages_migrated //p' /proc/vmstat; }}
+         terrace run -- bash -c '
+           terrace-bench gups-crossed threads=2 --fast-free 12M --seconds 5m > /tmp/out &
+           until [ -e /tmp/slow ]; do sleep 0.1; done
+           {SMALL} --slow-node 2 > /tmp/small & wait %1' & sup=$!
+         {READY}; was=$(migrated)
+         until [ $(( $(migrated) - was )) -gt 4000 ]; do
+           [ $(cat $mode) = 1 ] || exit 2
+           sleep 0.2; kill -0 $sup || exit 9
+         done
+         touch /tmp/slow
+         until [ $(cat $mode) = 0 ]; do sleep 0.2; kill -0 $sup || exit 9; done
+         {END}; wait $sup || exit 3
+         [ $(cat $mode) = 1 ] || exit 4
+         cat /tmp/out"
+    );
+    let out = guest_on("autotiering-2socket.toml", &["--delays", "off"], &script).good();
+    assert!(out.contains("\"wrong\":[]"), "{out}");
 }

@@ -184,25 +184,23 @@ fn a_promotion_takes_a_reserved_page_and_demotion_follows() {
     let mut machine = full(Mode::OpmBd, true, &[1, 2, 3, 4, 5]);
     machine.capacity[2] += 8;
     machine.sample();
-    // Nothing is in reserve yet: three are demoted, in a batch.
+    // Nothing is in reserve yet: one makes room as without a reserve, and three are demoted for it, in a batch.
     assert_eq!(
         machine.fault(18, Some(0)),
-        [(1, 2, None), (2, 2, None), (3, 2, None)]
+        [(1, 2, None), (2, 2, None), (3, 2, None), (4, 2, None)]
     );
     assert_eq!(machine.figure("reserve_empty"), 1);
-    for n in [1, 2, 3] {
+    assert_eq!(machine.finish(1, MOVED).1, [(18, 0, None)]);
+    for n in [2, 3, 4, 18] {
         assert!(machine.finish(n, MOVED).1.is_empty());
     }
     machine.sample();
     assert_eq!(machine.figure("reserved_pages"), 3);
     // The first two are there at once; with one left it is below the mark.
-    assert_eq!(machine.fault(18, Some(0)), [(18, 0, None)]);
-    assert_eq!(
-        machine.fault(19, Some(0)),
-        [(19, 0, None), (4, 2, None), (5, 2, None)]
-    );
+    assert_eq!(machine.fault(19, Some(0)), [(19, 0, None)]);
+    assert_eq!(machine.fault(20, Some(0)), [(20, 0, None), (5, 2, None)]);
     // A reserved page that somebody else took is no more.
-    assert!(machine.finish(19, Verdict::NoMemory).1.is_empty());
+    assert!(machine.finish(20, Verdict::NoMemory).1.is_empty());
     assert_eq!(machine.figure("reserved_pages"), 0);
 }
 

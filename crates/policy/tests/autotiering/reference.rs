@@ -313,8 +313,8 @@ impl Reference {
         let Some((_, victim)) = lowest.filter(|(lowest, _)| *lowest < level) else {
             return false;
         };
-        if self.params.mode == Mode::OpmBd {
-            return self.reserved(n, node, best, level);
+        if self.params.mode == Mode::OpmBd && self.reserved(n, node, best, level) {
+            return true;
         }
         let down = self.down(victim, best);
         let to = down.iter().copied().find(|to| self.room(victim, *to));

@@ -84,8 +84,8 @@ impl Autotiering {
             self.counters.not_more_accessed += 1;
             return false;
         }
-        if self.params.mode == Mode::OpmBd {
-            return self.take_reserved(demand);
+        if self.params.mode == Mode::OpmBd && self.take_reserved(demand) {
+            return true;
         }
         let found = self.victim(best, lowest, key);
         let Some((victim, accessor)) = found else {
@@ -95,7 +95,7 @@ impl Autotiering {
         self.swap_tiers(demand, victim) || self.demote_first(demand, victim)
     }
 
-    /// 4.3: a reserved page is there at once.
+    /// 4.3: a reserved page is there at once; where there is none, one is made as without a reserve.
     fn take_reserved(&mut self, demand: Demand) -> bool {
         let Demand {
             page,

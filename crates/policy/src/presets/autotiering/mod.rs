@@ -103,7 +103,7 @@ pub static PRESET: Preset = Preset {
         dark: "#93c47d",
     },
     help: params::HELP,
-    dilated: |_| Vec::new(),
+    dilated: params::dilated,
     build: |settings, host| {
         let params = Params::read(settings)?;
         let exchanges = host.given.contains(Capabilities::EXCHANGE);

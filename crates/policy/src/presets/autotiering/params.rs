@@ -6,6 +6,7 @@ use std::str::FromStr;
 use terrace_core::Nanos;
 
 use crate::FirstPlacement;
+use crate::settings;
 use crate::settings::SettingError;
 use crate::settings::Settings;
 
@@ -122,6 +123,12 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ),
     ("inflight_pages", "Migrations under way at most."),
 ];
+
+/// A rate, of a machine whose times are so many times as long.
+pub(super) fn dilated(by: f64) -> Vec<(&'static str, String)> {
+    let rate = Params::default().scan_rate;
+    vec![("scan_rate", settings::slowed(rate, by))]
+}
 
 impl Default for Params {
     fn default() -> Self {

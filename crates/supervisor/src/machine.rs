@@ -203,6 +203,10 @@ impl Machine for LinuxMachine {
         mechanism: Option<Mechanism>,
         _reason: Reason,
     ) -> Served {
+        // Between fast nodes the kernel brings pages to the same side. Of slow ones accessed bits tell before any order.
+        if !self.tiers.is_top(migration.target()) || !self.trackers.looks() {
+            self.trackers.no_other_moves();
+        }
         let movers = &mut self.managed.movers;
         movers.migrate(now, page, migration, mechanism)
     }

@@ -28,7 +28,7 @@ use terrace_sys::settings::Setting;
 use terrace_sys::settings::SettingsError;
 
 /// The kernel's NUMA balancing, switched off while this lives: it would move pages by itself beside a policy
-/// that has other evidence, and pages that it has marked are seen as missing. A supervisor beside us that has
+/// that has other evidence. A supervisor beside us that has
 /// its evidence from the scanner keeps it on.
 #[derive(Debug)]
 pub struct Quiet {

@@ -4,7 +4,7 @@
 //! Which go with a policy is [`terrace_policy::fit`]'s business. Accessed bits are read as the policy asks for it. Hint
 //! faults come from the kernel's scanner, which the policy steers. Samples come from the processor's PMU, else from the lab's emulated one, else
 //! hint faults stand in for them: each is one sample, and the scanner is armed for all pages at an
-//! even pace. Without the tracker of hint faults the scanner stays off: no page is armed and none faults. Beside them there is that
+//! even pace. Without the tracker of hint faults the scanner is off once there is something to move: no page is armed and none faults. Beside them there is that
 //! of pages which are armed one by one, where a policy does that ([`terrace_policy::MachineOptions::arms_chosen`]).
 //!
 //! A [`Tracking`] is one tracker at work, `set` all of a run, `open` opens them.

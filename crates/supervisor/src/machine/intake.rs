@@ -5,12 +5,11 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
-use terrace_core::ChunkReading;
 use terrace_core::Nanos;
+use terrace_core::NodeId;
 use terrace_core::PageRef;
 use terrace_core::PageSize;
 use terrace_core::Pid;
-use terrace_core::Tiers;
 use terrace_mover::move_pages::Done;
 use terrace_policy::Action;
 use terrace_policy::Engine;
@@ -60,13 +59,13 @@ impl LinuxMachine {
                 read(tracking, (now, blocks), engine, known, |_, _| ())
             };
             learning.begin();
-            found |= learn(tracking, now, learning, engine, |reading| {
-                slow |= looks_for_slow && has_slow(reading, &self.tiers);
+            found |= learn(tracking, now, learning, engine, |node| {
+                slow |= looks_for_slow && !self.tiers.is_top(node);
             });
             learning.end();
         }
         if slow {
-            self.trackers.slow_found();
+            self.trackers.no_other_moves();
         }
         found
     }
@@ -269,19 +268,20 @@ fn read(
     found
 }
 
-/// What was read of accessed bits, if anything.
+/// What was read of accessed bits, if anything, and which nodes pages are on.
 fn learn(
     tracking: &mut Tracking,
     now: Nanos,
     learning: &mut Meter,
     engine: &mut Engine,
-    mut seen: impl FnMut(&ChunkReading<'_>),
+    mut seen: impl FnMut(NodeId),
 ) -> bool {
     let mut found = false;
     let mut take = |told| match told {
         Told::Reading(reading) => {
             let reading = reading.as_chunk();
-            seen(&reading);
+            let with_pages = reading.nodes.iter().filter(|(_, pages)| !pages.is_empty());
+            with_pages.for_each(|(node, _)| seen(*node));
             engine.accessed(now, &reading);
         }
         Told::Looked {
@@ -292,6 +292,7 @@ fn learn(
             lost,
         } => {
             for one in looked {
+                seen(one.node);
                 let found = Event::Probed {
                     page: one.page,
                     node: one.node,
@@ -318,12 +319,6 @@ fn learn(
         take(told);
     });
     found
-}
-
-/// Whether pages of the chunk are below the fastest tier.
-fn has_slow(reading: &ChunkReading<'_>, tiers: &Tiers) -> bool {
-    let mut nodes = reading.nodes.iter();
-    nodes.any(|(node, pages)| !pages.is_empty() && !tiers.is_top(*node))
 }
 
 const fn watched((pid, parts): (Pid, u32), pages: u64, busy: Nanos, lost: Nanos) -> Event {

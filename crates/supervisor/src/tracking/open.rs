@@ -9,6 +9,7 @@ use terrace_policy::Fit;
 use terrace_policy::MachineOptions;
 use terrace_policy::TrackerKind;
 use terrace_policy::fit;
+use terrace_sys::settings::restore_stale;
 use terrace_sys::zones;
 use terrace_track::AccessedBits;
 use terrace_track::AccessedBitsConfig;
@@ -24,7 +25,6 @@ use terrace_track::TrackError;
 use super::Source;
 use super::Trackers;
 use super::Tracking;
-use super::set::Balancing;
 use crate::footprint;
 use crate::options::Options;
 use crate::options::Target;
@@ -67,7 +67,10 @@ pub fn open(fit: &Fit, options: &Options, wanted: MachineOptions, tiers: &Tiers)
     opened.sort_by_key(|(kind, _)| set.iter().position(|of| of == kind));
     let failures = failures.join("; ");
     let limit = (!failures.is_empty()).then(|| limit(fit, works, &failures));
-    let quiet = set.contains(&TrackerKind::AccessedBits) && !set.contains(&TrackerKind::HintFaults);
+    let balancing = !set.is_empty() && !set.contains(&TrackerKind::HintFaults);
+    if balancing {
+        put_back();
+    }
     let stands_in = fit.stands_in(set);
     let mut sources: Vec<Source> = opened.into_iter().map(|(_, source)| source).collect();
     let mut limits: Vec<String> = limit.into_iter().collect();
@@ -82,11 +85,8 @@ pub fn open(fit: &Fit, options: &Options, wanted: MachineOptions, tiers: &Tiers)
     Opened {
         trackers: Trackers {
             all: all.map(|one| Tracking::new(one, stands_in)).collect(),
-            balancing: if quiet {
-                Balancing::Goes
-            } else {
-                Balancing::Left
-            },
+            balancing,
+            quiet: None,
         },
         limits,
     }
@@ -108,6 +108,17 @@ fn limit(fit: &Fit, works: Option<&Vec<TrackerKind>>, failures: &str) -> String 
             };
             format!("accesses are told by {}{each}: {failures}", fit::names(set))
         }
+    }
+}
+
+/// What a crashed supervisor has left is no setting of the machine's.
+fn put_back() {
+    match restore_stale(Path::new("/")) {
+        Ok(restored) if restored.is_empty() => {}
+        Ok(restored) => {
+            tracing::info!("Put back {restored:?}, which a crashed supervisor had left");
+        }
+        Err(error) => tracing::warn!("Not put back what a crashed supervisor had left: {error}"),
     }
 }
 

@@ -2,9 +2,9 @@
 //! All trackers of a run, each asked for what it serves.
 //!
 //! Each tells of the processes that it tracks, and who comes and goes is heard of the first alone. The kernel's
-//! own NUMA balancing is kept off where the set reads accessed bits and has no use for hint faults, from when a page of
-//! theirs is on slow memory: until then there is nothing that we would do in its place, and all programs of the machine
-//! have their memory brought to the socket they run on.
+//! own NUMA balancing is kept off where the set has no use for hint faults, from when a page of theirs is seen on slow
+//! memory or ordered to go there: until then it goes on bringing the memory of all programs of the machine to the socket
+//! that they run on.
 
 use std::os::fd::BorrowedFd;
 
@@ -25,22 +25,10 @@ use crate::scanner::Quiet;
 #[derive(Debug, Default)]
 pub struct Trackers {
     pub(super) all: Vec<Tracking>,
-    pub(super) balancing: Balancing,
-}
-
-/// The kernel's own NUMA balancing beside us.
-#[derive(Debug, Default)]
-pub(super) enum Balancing {
-    /// Not our concern: a tracker has it, or it is as we need it.
-    #[default]
-    Left,
-    /// To be switched off once we have something to do.
-    Goes,
-    /// Off, or not to be had.
-    Off {
-        #[expect(dead_code, reason = "held until the end")]
-        quiet: Option<Quiet>,
-    },
+    /// The kernel's own NUMA balancing goes on beside us until we have something to do.
+    pub(super) balancing: bool,
+    /// Held until the end.
+    pub(super) quiet: Option<Quiet>,
 }
 
 impl Trackers {
@@ -55,22 +43,21 @@ impl Trackers {
         all.map(|(at, one)| (one, at == 0))
     }
 
-    /// Whether it matters that pages are on slow memory.
+    /// Whether it matters that pages are seen on slow memory.
     #[must_use]
     pub const fn minds_slow(&self) -> bool {
-        matches!(self.balancing, Balancing::Goes)
+        self.balancing
     }
 
-    /// There are: the kernel's own balancing would move them beside a policy that sees none of its hint faults.
-    pub fn slow_found(&mut self) {
-        if !self.minds_slow() {
+    /// From now on the kernel's own balancing would move pages beside a policy that sees none of its hint faults.
+    pub fn no_other_moves(&mut self) {
+        if !std::mem::take(&mut self.balancing) {
             return;
         }
-        let quiet = Quiet::keep().unwrap_or_else(|error| {
+        self.quiet = Quiet::keep().unwrap_or_else(|error| {
             tracing::warn!("The kernel's own balancing goes on beside us: {error}");
             None
         });
-        self.balancing = Balancing::Off { quiet };
     }
 
     /// Whether there is none.

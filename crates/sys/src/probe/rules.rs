@@ -173,8 +173,8 @@ const RULES: &[Rule] = &[
         wants: &[Fact::NoNumad, Fact::NumaBalancingIdle],
         without: ("", ""),
         limited: (
-            "numad moves programs against us; NUMA balancing is taken over during a run and put \
-             back after it",
+            "numad moves programs against us; NUMA balancing is taken over when a run has pages to \
+             move and put back after it",
             "systemctl stop numad; sysctl kernel.numa_balancing=0 for a fair comparison",
         ),
     },

@@ -296,3 +296,21 @@ fn what_programs_do_all_the_time_costs_little() {
         }
     }
 }
+
+/// Whatever tells a policy of accesses, but for hint faults: the kernel moves no pages beside it.
+#[test]
+#[ignore = "boots the emulated machine"]
+fn the_kernels_balancing_goes_off_where_pages_are_slow() {
+    for policy in ["adaptive", "hemem", "mtm --tracker accessed-bits"] {
+        let out = guest(&format!(
+            "mode=/proc/sys/kernel/numa_balancing; echo 1 > $mode
+             terrace run --policy {policy} -- {SMALL} > /tmp/out & sup=$!
+             {READY}; until [ $(cat $mode) = 0 ]; do sleep 0.1; kill -0 $sup || exit 9; done
+             {END}; wait $sup || exit 1
+             [ $(cat $mode) = 1 ] || exit 2
+             cat /tmp/out"
+        ))
+        .good();
+        assert!(out.contains("\"wrong\":[]"), "{policy}: {out}");
+    }
+}

@@ -17,10 +17,11 @@ use crate::sources;
 
 /// The list, the default and what all are compared with.
 const LIST: &str = "crates/policy/src/preset.rs";
-/// Who leads to one all the same: what stands for the guest's kernel in the lab, and the policy that does nothing, with
+/// Who leads to one all the same: what stands for the guest's kernel in the lab, with tiers and without, and the policy that does nothing, with
 /// which baselines run.
 const MAY: &[(&str, &str)] = &[
     ("eval/lab/src/compare/record.rs", "kernel_tiering"),
+    ("eval/lab/src/compare/record.rs", "linux_nb"),
     ("eval/sim/src/system.rs", "none"),
 ];
 

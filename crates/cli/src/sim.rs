@@ -89,12 +89,6 @@ pub(crate) fn setup(args: &SimArgs) -> anyhow::Result<Setup> {
     }
     let workload =
         Workload::named(&args.workload, &sizes).map_err(|error| usage(error.to_string()))?;
-    // A simulated program runs on one socket.
-    let workload = if args.play.spread {
-        workload.by_thread()
-    } else {
-        workload
-    };
     let costs = costs(args, &args.policy, args.mover)?;
     let mut params = toml::Table::new();
     for param in &args.param {
@@ -103,7 +97,7 @@ pub(crate) fn setup(args: &SimArgs) -> anyhow::Result<Setup> {
             .ok_or_else(|| usage(format!("'{param}' is not a parameter; write name=value")))?;
         params.insert(name.trim().replace('-', "_"), value_of(value.trim()));
     }
-    Ok(Setup {
+    let setup = Setup {
         lab: args.play.lab,
         costs,
         system: args.policy.clone(),
@@ -121,8 +115,12 @@ pub(crate) fn setup(args: &SimArgs) -> anyhow::Result<Setup> {
         page_size: page_size(&args.page_size),
         free,
         cache: !args.play.no_cache,
-        spread: args.play.spread,
         ..Setup::new(machine, workload)
+    };
+    Ok(if args.play.spread {
+        setup.spread_out()
+    } else {
+        setup
     })
 }
 

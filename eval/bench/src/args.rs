@@ -199,7 +199,8 @@ impl Arguments {
                 [] => None,
                 given => Some(given.iter().copied().collect()),
             },
-            bind: self.bind.then_some(self.first_thread),
+            bind: self.bind,
+            first_thread: self.first_thread,
             time: Duration::from(self.seconds),
             huge: self.huge,
         }
@@ -222,6 +223,7 @@ impl Arguments {
             .arg(format!("--program={index}"))
             .arg(format!("--seconds={}ns", self.seconds.0))
             .arg(format!("--seed={}", group::seed_of(self.seed, index)))
+            .arg(format!("--first-thread={first_thread}"))
             .arg(format!("--fast-node={}", self.fast_node));
         match scale {
             Scale::Paper => command.arg("--paper-size"),
@@ -231,10 +233,7 @@ impl Arguments {
             command.arg(format!("--place={}", place.get_name()));
         }
         command.args(self.huge.then_some("--huge"));
-        if self.bind {
-            let first = format!("--first-thread={first_thread}");
-            command.args(["--bind", &first]);
-        }
+        command.args(self.bind.then_some("--bind"));
         let numbers = [
             ("lines", self.lines.map(u64::from)),
             ("step", self.step.map(u64::from)),

@@ -38,7 +38,7 @@ pub(crate) fn fill(
     sockets: &Sockets,
 ) -> Result<(), RunError> {
     let all = || program.fill_order().into_iter().flatten();
-    let first = options.first_thread(program);
+    let first = options.bound_from(program);
     let place = match (options.place, program.start) {
         (Place::Workload, Start::Slow) => Place::Slow,
         (Place::Workload, Start::FirstTouch | Start::Across) => Place::FirstTouch,
@@ -65,7 +65,10 @@ pub(crate) fn fill(
             };
             let run = (options.seed, options.time);
             let (places, order) = oracle::places(program, run, &options.orders, first, &rooms);
-            for node in places.iter().copied().collect::<BTreeSet<_>>() {
+            let mut done = BTreeSet::new();
+            let nodes = options.orders.iter().flatten();
+            // The fastest first: what spills over takes nobody's place.
+            for &node in nodes.filter(|node| done.insert(**node)) {
                 let _here = Preferred::node(node)?;
                 let here = |page: &&u32| places[**page as usize] == node;
                 touch(arena, order.iter().filter(here).copied(), options.seed);
@@ -75,7 +78,7 @@ pub(crate) fn fill(
     Ok(())
 }
 
-/// The ranges that each thread visits in the order in which they are touched first; where threads share them, all.
+/// What each thread visits, by address; where threads share it, all of it in the program's order.
 fn parts(program: &Program) -> Vec<Vec<Range<u32>>> {
     match &program.partitions[..] {
         [] => vec![program.fill_order()],

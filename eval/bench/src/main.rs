@@ -119,13 +119,7 @@ fn start(
     let budgets = match options.place {
         Place::Oracle => {
             let (run, rooms) = ((options.seed, options.time), fill::oracle_rooms(options)?);
-            oracle::budgets(
-                workload,
-                run,
-                &options.orders,
-                options.bind.is_some(),
-                &rooms,
-            )
+            oracle::budgets(workload, run, &options.orders, options.bind, &rooms)
         }
         _ => vec![Rooms::new(); workload.programs.len()],
     };

@@ -49,7 +49,7 @@ pub fn places(
 }
 
 /// The best use of the nodes' room: how many pages of each node for each program. What they do not hold is on the last one
-/// of a program's order.
+/// of a program's order. `bound`: the threads of all programs are; else of those that need it.
 #[must_use]
 pub fn budgets(
     workload: &Workload,
@@ -61,7 +61,7 @@ pub fn budgets(
     let weights = group::weights(workload);
     let mut all = Vec::new();
     for (index, program) in workload.programs.iter().enumerate() {
-        let first = bound.then(|| group::first_thread(workload, index));
+        let first = (bound || program.is_bound()).then(|| group::first_thread(workload, index));
         let run = (group::seed_of(seed, index), time);
         let own = pages(program, run, orders.len(), first).into_iter();
         all.extend(own.map(|page| Page {
@@ -77,7 +77,7 @@ pub fn budgets(
     budgets
 }
 
-/// The socket that the visitors of each page are on, of so many.
+/// How often each page is visited, and from which of so many sockets.
 fn pages(
     program: &Program,
     (seed, time): (u64, Duration),
@@ -168,31 +168,39 @@ mod tests {
         let hot: Vec<_> = [1, 3]
             .map(|part| program.phases[0].parts[part].pages.clone())
             .into();
-        let size = u64::from(hot[0].end - hot[0].start);
-        let room = rooms(&[size, size + 10, 1000, 10_000]);
-        let (places, order) = places(program, (1, TIME), &orders, Some(0), &room);
-        for (thread, hot) in (0..).zip(&hot) {
-            assert!(
-                hot.clone()
-                    .all(|page| places[page as usize] == NodeId(thread))
+        let size = hot[0].end - hot[0].start;
+        let near = u64::from(size) + 10;
+        let room = rooms(&[near, near, 1000, 10_000]);
+        // Whose first thread is on the second socket has that one's memory for it.
+        for first in [0, 1] {
+            let (places, order) = places(program, (1, TIME), &orders, Some(first), &room);
+            for (thread, hot) in (first..).zip(&hot) {
+                let beside = NodeId(u16::try_from(thread % 2).expect("small"));
+                assert!(hot.clone().all(|page| places[page as usize] == beside));
+                assert!(order[..2 * size as usize].contains(&hot.start));
+            }
+            let on = |node: u16| {
+                places
+                    .iter()
+                    .filter(|&&place| place == NodeId(node))
+                    .count()
+            };
+            let full = size as usize + 10;
+            assert_eq!(
+                [on(0), on(1), on(2)],
+                [full, full, 1000],
+                "what is left is filled"
             );
-            assert!(order[..2 * size as usize].contains(&hot.start));
         }
-        let count = |node: u16| {
-            places
-                .iter()
-                .filter(|&&place| place == NodeId(node))
-                .count()
-        };
-        assert_eq!(
-            (count(1), count(2)),
-            (size as usize + 10, 1000),
-            "what is left is filled"
-        );
         // Not bound, all is as the first socket sees it.
         let (places, _) = super::places(program, (1, TIME), &orders, None, &room);
-        assert_eq!(places[hot[1].start as usize], NodeId(1));
         assert_eq!(places[hot[0].start as usize], NodeId(0));
+        assert_eq!(
+            places[hot[1].start as usize],
+            NodeId(0),
+            "it has room for ten of them"
+        );
+        assert_eq!(places[hot[1].end as usize - 1], NodeId(1));
     }
 
     /// A program that gets its part as room places its pages as all together were placed.

@@ -42,6 +42,17 @@ pub enum PlacementError {
     /// Sysfs does not tell what the nodes are.
     #[error("Cannot tell the machine's nodes")]
     Nodes(#[from] TopologyError),
+    /// There is no node that has both.
+    #[error("No node has memory and processors: no thread can be bound to a socket")]
+    NoSocket,
+    /// The oracle is not told how all sockets see the nodes.
+    #[error("{given} orders of nodes for {sockets} sockets; give --order once for each")]
+    Orders {
+        /// How many were given.
+        given: usize,
+        /// How many there are to be.
+        sockets: usize,
+    },
     /// The kernel does not tell which processors this process may run on.
     #[error("Cannot tell which processors this process may run on")]
     Bound {

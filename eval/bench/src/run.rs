@@ -15,7 +15,6 @@ use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_workload::PAGE_BYTES;
 use terrace_workload::Program;
-use terrace_workload::Start;
 use terrace_workload::content;
 use terrace_workload::report::Check;
 use terrace_workload::report::Line;
@@ -95,8 +94,10 @@ pub struct Options {
     pub orders: Vec<Vec<NodeId>>,
     /// How many pages [`Place::Oracle`] puts on each node: as many as fit where absent.
     pub oracle_pages: Option<Rooms>,
-    /// Each thread stays on a socket, in turn; the number of the program's first one among those of all programs.
-    pub bind: Option<u32>,
+    /// Each thread stays on a socket, in turn, of whatever program; else only those of programs that need it.
+    pub bind: bool,
+    /// The number of the program's first thread among those of all programs.
+    pub first_thread: u32,
     /// How long to run.
     pub time: Duration,
     /// Ask for transparent huge pages instead of refusing them.
@@ -105,10 +106,8 @@ pub struct Options {
 
 impl Options {
     /// The number of the program's first thread, where they are bound.
-    pub(crate) fn first_thread(&self, program: &Program) -> Option<u32> {
-        // Nothing is across where threads go anywhere.
-        let across = (program.start == Start::Across).then_some(0);
-        self.bind.or(across)
+    pub(crate) fn bound_from(&self, program: &Program) -> Option<u32> {
+        (self.bind || program.is_bound()).then_some(self.first_thread)
     }
 }
 
@@ -132,11 +131,20 @@ impl<'a> Run<'a> {
             bytes: program.bytes(),
             source,
         })?;
+        let sockets = match options.bound_from(program) {
+            Some(_) => Sockets::read()?,
+            None => Sockets::default(),
+        };
+        let (given, sockets_count) = (options.orders.len(), sockets.count());
+        if options.place == Place::Oracle && sockets_count > given {
+            let sockets = sockets_count;
+            return Err(PlacementError::Orders { given, sockets }.into());
+        }
         let run = Self {
             program,
             options,
             arena,
-            sockets: Sockets::read()?,
+            sockets,
         };
         run.sockets.stay(run.home(0))?;
         fill::fill(&run.arena, program, options, &run.sockets)?;
@@ -191,7 +199,7 @@ impl<'a> Run<'a> {
 
     /// The socket that a thread stays on.
     fn home(&self, thread: u32) -> Option<usize> {
-        let first = self.options.first_thread(self.program)?;
+        let first = self.options.bound_from(self.program)?;
         Some((first + thread) as usize)
     }
 

@@ -17,7 +17,8 @@ fn options(milliseconds: u64) -> Options {
         slow: NodeId(0),
         orders: vec![vec![NodeId(0)]],
         oracle_pages: None,
-        bind: None,
+        bind: false,
+        first_thread: 0,
         time: Duration::from_millis(milliseconds),
         huge: false,
     }
@@ -168,7 +169,7 @@ fn the_oracle_fills_the_fast_node_first() {
 }
 
 #[test]
-fn threads_of_their_own_partitions_are_bound_and_leave_no_update_behind() {
+fn a_thread_updates_its_own_partition_and_nothing_else() {
     let program = program("gups-crossed", &["threads=3"]);
     for place in [Place::Workload, Place::FirstTouch, Place::Oracle] {
         let options = Options {
@@ -176,18 +177,20 @@ fn threads_of_their_own_partitions_are_bound_and_leave_no_update_behind() {
             ..options(20)
         };
         let run = Run::prepare(&program, &options).expect("small");
-        let check = run
-            .visit_and_check(&AtomicBool::new(false), |_| {})
+        let (logs, strange, _) = run
+            .visit(&AtomicBool::new(false), &mut |_| {})
             .expect("ran");
-        assert!(check.passed() && check.updates_made > 0, "{check:?}");
-        // Each thread has updated words of its own.
-        for own in &program.partitions {
-            let words = &run.arena.words()[own.start as usize * 512..own.end as usize * 512];
-            let first = u64::from(own.start) * 512;
-            let mut updates = (first..)
-                .zip(words)
-                .filter_map(|(index, word)| content::updates(11, index, word.load(Relaxed)));
-            assert!(updates.any(|updates| updates > 0), "{own:?}");
+        assert_eq!(strange, None);
+        for (log, own) in logs.iter().zip(&program.partitions) {
+            let (first, end) = (u64::from(own.start) * 512, u64::from(own.end) * 512);
+            let words = (first..end).zip(&run.arena.words()[work::usize_of(first)..]);
+            let updates = words.map(|(index, word)| {
+                let updates = content::updates(11, index, word.load(Relaxed));
+                u64::from(updates.expect("its own words"))
+            });
+            let found: u64 = updates.sum();
+            assert!(log.updates > 0 && found == log.updates, "{found} {log:?}");
         }
+        assert_eq!(run.replay(&logs), []);
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which processors a thread stays on, where it is bound to a socket.
 //!
-//! A node that has processors stands for a socket. Threads take turns over them, all programs' together, so that one
-//! program of one thread after the other comes to the next socket, as does one thread of a program after the other.
+//! A node that has memory and processors stands for a socket. Threads take turns over them, all programs' together: of
+//! programs with one thread each, one after the other is on the next socket, and of one program's threads as well.
 
 use terrace_core::NodeId;
 use terrace_core::Pid;
@@ -12,8 +12,8 @@ use terrace_sys::topology::Topology;
 
 use crate::placement::PlacementError;
 
-/// The processors of each socket that this process may run on; at least one socket.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The processors of each socket that this process may run on; none where nothing is bound.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sockets(Vec<(NodeId, Vec<u32>)>);
 
 impl Sockets {
@@ -21,7 +21,7 @@ impl Sockets {
     ///
     /// # Errors
     ///
-    /// Where sysfs or the kernel does not tell.
+    /// Where sysfs or the kernel does not tell, or there is no socket.
     pub fn read() -> Result<Self, PlacementError> {
         let topology = Topology::discover(std::path::Path::new("/"), &Override::default())?;
         let own = affinity::of_process(Pid(std::process::id()));
@@ -35,11 +35,20 @@ impl Sockets {
             })
             .collect();
         all.sort_unstable();
+        if all.is_empty() {
+            return Err(PlacementError::NoSocket);
+        }
         Ok(Self(all))
     }
 
-    /// Keeps the calling thread on the processors of that one, counted on from the last to the first; where the number is
-    /// none it stays where it is.
+    /// How many.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Keeps the calling thread on the processors of the socket whose turn it is: after the last comes the first again.
+    /// Without a number it stays where it is.
     ///
     /// # Errors
     ///

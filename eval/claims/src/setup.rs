@@ -85,7 +85,6 @@ impl RunSpec {
             Engine::Rate => EngineKind::Rate,
         };
         setup.page_size = page_size(self.page_bytes);
-        setup.spread = self.spread;
         for (node, bytes) in self.free.iter().enumerate() {
             if let Some(bytes) = bytes {
                 setup.free.insert(node, bytes / divide);
@@ -98,7 +97,11 @@ impl RunSpec {
             CostSource::Hardware => Costs::hardware(),
             CostSource::Lab => Costs::lab(),
         };
-        Ok(setup)
+        Ok(if self.spread {
+            setup.spread_out()
+        } else {
+            setup
+        })
     }
 
     fn workload(&self) -> Result<Workload, SetupError> {

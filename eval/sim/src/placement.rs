@@ -77,6 +77,7 @@ pub(crate) fn allocate(
         };
         let start = match first_placement {
             FirstPlacement::SlowLocal => Start::Slow,
+            FirstPlacement::FirstTouch if program.start == Start::Across => Start::Across,
             FirstPlacement::FirstTouch => Start::FirstTouch,
             FirstPlacement::AsIs | FirstPlacement::FastFirst => program.start,
         };

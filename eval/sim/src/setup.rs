@@ -104,6 +104,17 @@ impl Setup {
             spread: false,
         }
     }
+
+    /// The same with the programs spread over the sockets, and so the threads that have pages of their own: a simulated
+    /// program runs on one.
+    #[must_use]
+    pub fn spread_out(self) -> Self {
+        Self {
+            workload: self.workload.by_thread(),
+            spread: true,
+            ..self
+        }
+    }
 }
 
 /// Why a set-up cannot be simulated. All of these are the user's to mend.

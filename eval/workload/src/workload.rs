@@ -214,6 +214,12 @@ impl Program {
         u64::from(self.pages) * PAGE_BYTES
     }
 
+    /// Whether its threads belong to sockets: who visits what, or who touched it first, depends on it.
+    #[must_use]
+    pub fn is_bound(&self) -> bool {
+        self.start == Start::Across || !self.partitions.is_empty()
+    }
+
     /// Each of its threads as a program, where they have pages of their own.
     fn by_thread(&self) -> Vec<Self> {
         if self.partitions.is_empty() {

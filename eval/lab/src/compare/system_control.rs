@@ -69,7 +69,7 @@ impl Steering {
             terrace,
             options,
             stats: std::env::temp_dir().join(format!("terrace-stats-{}.json", std::process::id())),
-            before: kernel_moves()?,
+            before: kernel_moves(system)?,
             damon,
         })
     }
@@ -146,7 +146,7 @@ impl Steering {
             say(&GuestLine::Note(line));
             return Ok((moves, None));
         }
-        let now = kernel_moves()?;
+        let now = kernel_moves(self.system)?;
         let moves = Moves {
             promoted_pages: now.promoted_pages - self.before.promoted_pages,
             demoted_pages: now.demoted_pages - self.before.demoted_pages,
@@ -171,20 +171,25 @@ fn write(path: &str, text: &str) -> anyhow::Result<()> {
     fs::write(path, text).with_context(|| format!("Cannot write {text} to {path}"))
 }
 
-fn kernel_moves() -> anyhow::Result<Moves> {
+fn kernel_moves(system: System) -> anyhow::Result<Moves> {
     let text = fs::read_to_string("/proc/vmstat").context("Cannot read /proc/vmstat")?;
-    Ok(vmstat_moves(&text))
+    Ok(vmstat_moves(&text, system))
 }
 
-/// The kernel's counters; reclaim by whom is all the same.
-fn vmstat_moves(vmstat: &str) -> Moves {
+/// The kernel's counters; reclaim by whom is all the same. Balancing without tiers counts no promotion: there it is all
+/// that was moved to who uses it.
+fn vmstat_moves(vmstat: &str, system: System) -> Moves {
+    let promoted = match system {
+        System::Autonuma => "numa_pages_migrated",
+        _ => "pgpromote_success",
+    };
     let mut moves = Moves::default();
     for line in vmstat.lines() {
         let Some((name, value)) = line.split_once(' ') else {
             continue;
         };
         let value = value.parse().unwrap_or(0);
-        if name == "pgpromote_success" {
+        if name == promoted {
             moves.promoted_pages = value;
         } else if name.starts_with("pgdemote_") {
             moves.demoted_pages += value;
@@ -210,10 +215,11 @@ mod tests {
 
     #[test]
     fn the_kernel_s_counters() {
-        let text = "pgpromote_success 19175\npgpromote_candidate 20000\npgdemote_kswapd 3\n\
+        let text = "numa_pages_migrated 20500\npgpromote_success 19175\npgpromote_candidate 20000\npgdemote_kswapd 3\n\
                     pgdemote_direct 4\npgdemote_khugepaged 0\nnr_free_pages 5\n";
-        let moves = vmstat_moves(text);
+        let moves = vmstat_moves(text, System::Kernel);
         assert_eq!((moves.promoted_pages, moves.demoted_pages), (19175, 7));
+        assert_eq!(vmstat_moves(text, System::Autonuma).promoted_pages, 20500);
     }
 
     #[test]

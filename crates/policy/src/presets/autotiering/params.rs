@@ -124,7 +124,7 @@ pub(super) const HELP: &[(&str, &str)] = &[
     ("inflight_pages", "Migrations under way at most."),
 ];
 
-/// A rate, of a machine whose times are so many times as long.
+/// Where all times are so many times as long, the scanner covers as much less in a second.
 pub(super) fn dilated(by: f64) -> Vec<(&'static str, String)> {
     let rate = Params::default().scan_rate;
     vec![("scan_rate", settings::slowed(rate, by))]

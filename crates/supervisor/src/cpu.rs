@@ -92,8 +92,7 @@ pub fn name(pid: Pid) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rustix::time::ClockId;
-    use rustix::time::clock_gettime;
+    use terrace_sys::clock::thread_cpu_time;
 
     use super::*;
 
@@ -115,12 +114,7 @@ mod tests {
         let burn = |enough: fn(Nanos) -> bool| {
             let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
             // Other tests' threads burn the process's time as well.
-            let thread = || {
-                let time = clock_gettime(ClockId::ThreadCPUTime);
-                let seconds = Nanos::from_secs(time.tv_sec.unsigned_abs());
-                seconds + Nanos(time.tv_nsec.unsigned_abs())
-            };
-            while !enough(thread()) && std::time::Instant::now() < until {
+            while !enough(thread_cpu_time()) && std::time::Instant::now() < until {
                 std::hint::black_box(0);
             }
             agent(Pid(std::process::id()))

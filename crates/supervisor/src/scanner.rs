@@ -84,9 +84,6 @@ impl Scanner {
     /// Where they cannot be changed.
     pub fn open(bytes: u64, running: bool, memory: u64) -> Result<Self, SettingsError> {
         let mut settings = KernelSettings::acquire(Path::new("/"))?;
-        for restored in settings.restored_at_start() {
-            tracing::info!("Put back {restored:?}, which a crashed supervisor had left");
-        }
         let sizing = ScanSizing::new(bytes, memory);
         let step_ms = sizing.delay().0 / 1_000_000;
         let found = settings.get(Setting::ScanDelayMs);

@@ -43,11 +43,10 @@ pub fn of_process(pid: Pid) -> io::Result<BTreeSet<u32>> {
 /// `EINVAL` where it may not run on any of them; then nothing was done.
 pub fn on<T>(cpus: &[u32], act: impl FnOnce() -> T) -> io::Result<T> {
     let before = sched_getaffinity(None)?;
-    let mut set = CpuSet::new();
-    for cpu in processors(&before).filter(|cpu| cpus.contains(cpu)) {
-        set.set(cpu as usize);
-    }
-    sched_setaffinity(None, &set)?;
+    let allowed: Vec<u32> = processors(&before)
+        .filter(|cpu| cpus.contains(cpu))
+        .collect();
+    stay(&allowed)?;
     let done = act();
     sched_setaffinity(None, &before)?;
     Ok(done)

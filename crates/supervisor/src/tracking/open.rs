@@ -45,6 +45,7 @@ type Tried = (TrackerKind, Result<Source, String>);
 /// Opens the first set of trackers that works as a whole.
 #[must_use]
 pub fn open(fit: &Fit, options: &Options, wanted: MachineOptions, tiers: &Tiers) -> Opened {
+    put_back();
     let mut tried: Vec<Tried> = Vec::new();
     let works = fit.trackers.iter().find(|set| {
         set.iter().all(|kind| {
@@ -68,9 +69,6 @@ pub fn open(fit: &Fit, options: &Options, wanted: MachineOptions, tiers: &Tiers)
     let failures = failures.join("; ");
     let limit = (!failures.is_empty()).then(|| limit(fit, works, &failures));
     let balancing = !set.is_empty() && !set.contains(&TrackerKind::HintFaults);
-    if balancing {
-        put_back();
-    }
     let stands_in = fit.stands_in(set);
     let mut sources: Vec<Source> = opened.into_iter().map(|(_, source)| source).collect();
     let mut limits: Vec<String> = limit.into_iter().collect();
@@ -114,9 +112,10 @@ fn limit(fit: &Fit, works: Option<&Vec<TrackerKind>>, failures: &str) -> String 
 /// What a crashed supervisor has left is no setting of the machine's.
 fn put_back() {
     match restore_stale(Path::new("/")) {
-        Ok(restored) if restored.is_empty() => {}
-        Ok(restored) => {
-            tracing::info!("Put back {restored:?}, which a crashed supervisor had left");
+        Ok(all) => {
+            for restored in all {
+                tracing::info!("Put back {restored:?}, which a crashed supervisor had left");
+            }
         }
         Err(error) => tracing::warn!("Not put back what a crashed supervisor had left: {error}"),
     }

@@ -117,11 +117,7 @@ pub(crate) fn setup(args: &SimArgs) -> anyhow::Result<Setup> {
         cache: !args.play.no_cache,
         ..Setup::new(machine, workload)
     };
-    Ok(if args.play.spread {
-        setup.spread_out()
-    } else {
-        setup
-    })
+    Ok(setup.with_spread(args.play.spread))
 }
 
 /// What programs have beside others; whether there are such programs shows when they are simulated.

@@ -13,6 +13,7 @@ use terrace_workload::Workload;
 
 use crate::fill::mean_shares;
 use crate::group;
+use crate::sockets;
 
 /// How many pages a node has room for.
 pub type Rooms = BTreeMap<NodeId, u64>;
@@ -42,10 +43,10 @@ pub fn places(
 ) -> (Vec<NodeId>, Vec<u32>) {
     let pages = pages(program, (seed, time), orders.len(), first);
     let order = by_heat(&pages);
-    let order = order
-        .into_iter()
-        .map(|page| u32::try_from(page).expect("a page's index"));
-    (assign(&pages, orders, rooms), order.collect())
+    let places = assign(&pages, &order, orders, rooms);
+    let order = order.into_iter();
+    let order = order.map(|page| u32::try_from(page).expect("a page's index"));
+    (places, order.collect())
 }
 
 /// The best use of the nodes' room: how many pages of each node for each program. What they do not hold is on the last one
@@ -61,7 +62,7 @@ pub fn budgets(
     let weights = group::weights(workload);
     let mut all = Vec::new();
     for (index, program) in workload.programs.iter().enumerate() {
-        let first = (bound || program.is_bound()).then(|| group::first_thread(workload, index));
+        let first = sockets::bound_from(program, bound, group::first_thread(workload, index));
         let run = (group::seed_of(seed, index), time);
         let own = pages(program, run, orders.len(), first).into_iter();
         all.extend(own.map(|page| Page {
@@ -71,7 +72,8 @@ pub fn budgets(
         }));
     }
     let mut budgets = vec![Rooms::new(); workload.programs.len()];
-    for (page, node) in all.iter().zip(assign(&all, orders, rooms)) {
+    let places = assign(&all, &by_heat(&all), orders, rooms);
+    for (page, node) in all.iter().zip(places) {
         *budgets[page.program].entry(node).or_default() += 1;
     }
     budgets
@@ -104,11 +106,11 @@ fn by_heat(pages: &[Page]) -> Vec<usize> {
     order
 }
 
-/// A node for each page: the first of its home's order that has room, else the last.
-fn assign(pages: &[Page], orders: &[Vec<NodeId>], rooms: &Rooms) -> Vec<NodeId> {
+/// A node for each page, one after the other by heat: the first of its home's order that has room, else the last.
+fn assign(pages: &[Page], by_heat: &[usize], orders: &[Vec<NodeId>], rooms: &Rooms) -> Vec<NodeId> {
     let mut rooms = rooms.clone();
     let mut places = vec![NodeId(0); pages.len()];
-    for page in by_heat(pages) {
+    for &page in by_heat {
         let order = &orders[pages[page].home];
         let has_room = |node: &&NodeId| rooms.get(node).is_some_and(|&room| room > 0);
         let node = order.iter().find(has_room).or(order.last());

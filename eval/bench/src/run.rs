@@ -29,6 +29,7 @@ use crate::fill;
 use crate::oracle::Rooms;
 use crate::placement;
 use crate::placement::PlacementError;
+use crate::sockets;
 use crate::sockets::Sockets;
 use crate::think::Pace;
 use crate::work;
@@ -107,7 +108,7 @@ pub struct Options {
 impl Options {
     /// The number of the program's first thread, where they are bound.
     pub(crate) fn bound_from(&self, program: &Program) -> Option<u32> {
-        (self.bind || program.is_bound()).then_some(self.first_thread)
+        sockets::bound_from(program, self.bind, self.first_thread)
     }
 }
 
@@ -135,17 +136,16 @@ impl<'a> Run<'a> {
             Some(_) => Sockets::read()?,
             None => Sockets::default(),
         };
-        let (given, sockets_count) = (options.orders.len(), sockets.count());
-        if options.place == Place::Oracle && sockets_count > given {
-            let sockets = sockets_count;
-            return Err(PlacementError::Orders { given, sockets }.into());
-        }
         let run = Self {
             program,
             options,
             arena,
             sockets,
         };
+        let (given, sockets) = (options.orders.len(), run.sockets.count());
+        if options.place == Place::Oracle && sockets > given {
+            return Err(PlacementError::Orders { given, sockets }.into());
+        }
         run.sockets.stay(run.home(0))?;
         fill::fill(&run.arena, program, options, &run.sockets)?;
         run.sockets.stay(run.home(0))?;

@@ -9,8 +9,15 @@ use terrace_core::Pid;
 use terrace_sys::affinity;
 use terrace_sys::topology::Override;
 use terrace_sys::topology::Topology;
+use terrace_workload::Program;
 
 use crate::placement::PlacementError;
+
+/// The number of a program's first thread, if its threads are bound: where all are, or where it needs it.
+#[must_use]
+pub fn bound_from(program: &Program, all: bool, first_thread: u32) -> Option<u32> {
+    (all || program.is_bound()).then_some(first_thread)
+}
 
 /// The processors of each socket that this process may run on; none where nothing is bound.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

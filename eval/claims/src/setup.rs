@@ -97,11 +97,7 @@ impl RunSpec {
             CostSource::Hardware => Costs::hardware(),
             CostSource::Lab => Costs::lab(),
         };
-        Ok(if self.spread {
-            setup.spread_out()
-        } else {
-            setup
-        })
+        Ok(setup.with_spread(self.spread))
     }
 
     fn workload(&self) -> Result<Workload, SetupError> {

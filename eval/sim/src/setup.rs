@@ -105,10 +105,13 @@ impl Setup {
         }
     }
 
-    /// The same with the programs spread over the sockets, and so the threads that have pages of their own: a simulated
+    /// The same, if so with the programs spread over the sockets, and the threads that have pages of their own: a simulated
     /// program runs on one.
     #[must_use]
-    pub fn spread_out(self) -> Self {
+    pub fn with_spread(self, spread: bool) -> Self {
+        if !spread {
+            return self;
+        }
         Self {
             workload: self.workload.by_thread(),
             spread: true,

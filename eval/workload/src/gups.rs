@@ -55,7 +55,7 @@ pub(crate) fn uniform(parameters: &Parameters<'_>) -> Result<Workload, WorkloadE
 
 /// `gups`: a hot set that stays.
 pub(crate) fn hot_set(parameters: &Parameters<'_>) -> Result<Workload, WorkloadError> {
-    let (pages, hot) = sizes(parameters)?;
+    let (pages, hot) = sizes(parameters, threads(parameters)?)?;
     let share = hot_share(parameters)?;
     let parts = around(share, pages, &pieces(pages, hot, threads(parameters)?));
     program(parameters, pages, vec![Phase::forever(parts)])
@@ -63,7 +63,7 @@ pub(crate) fn hot_set(parameters: &Parameters<'_>) -> Result<Workload, WorkloadE
 
 /// `gups-moving`: a quarter of the hot set moves once.
 pub(crate) fn moving(parameters: &Parameters<'_>) -> Result<Workload, WorkloadError> {
-    let (pages, hot) = sizes(parameters)?;
+    let (pages, hot) = sizes(parameters, threads(parameters)?)?;
     let share = hot_share(parameters)?;
     let pieces = pieces(pages, hot, threads(parameters)?.max(MOVING_PIECES));
     let room = pages / count(&pieces);
@@ -92,11 +92,7 @@ pub(crate) fn moving(parameters: &Parameters<'_>) -> Result<Workload, WorkloadEr
 /// `gups-crossed`: a hot set for each thread, which another socket's touched first.
 pub(crate) fn crossed(parameters: &Parameters<'_>) -> Result<Workload, WorkloadError> {
     let threads = parameters.number("threads", parameters.default(THREADS, 2), 1, 1024)?;
-    let pages = parameters.pages("working_set", 512 * GIB, 270)?;
-    let hot = parameters.pages("hot", 16 * GIB, 36)?;
-    if hot > pages || hot < threads {
-        return Err(parameters.too_small("its hot set"));
-    }
+    let (pages, hot) = sizes(parameters, threads)?;
     let share = hot_share(parameters)?;
     let (partitions, hot) = (pieces(pages, pages, threads), pieces(pages, hot, threads));
     let mut parts = Vec::new();
@@ -106,10 +102,15 @@ pub(crate) fn crossed(parameters: &Parameters<'_>) -> Result<Workload, WorkloadE
         parts.push(update(share * weight, piece.clone()));
     }
     parts.retain(|part| part.weight > 0.0);
-    let mut workload = program(parameters, pages, vec![Phase::forever(parts)])?;
+    let mut workload = parameters.program(Shape {
+        pages,
+        threads_paper: THREADS,
+        start: Start::Across,
+        think_ns: DRAW_NS,
+        phases: vec![Phase::forever(parts)],
+    })?;
     for program in &mut workload.programs {
         program.threads = threads;
-        program.start = parameters.start(Start::Across)?;
         program.partitions.clone_from(&partitions);
     }
     Ok(workload)
@@ -172,10 +173,11 @@ fn count(pieces: &[Range<u32>]) -> u32 {
     u32::try_from(pieces.len()).expect("one for a thread")
 }
 
-fn sizes(parameters: &Parameters<'_>) -> Result<(u32, u32), WorkloadError> {
+/// Pages of the working set and of the hot one, of which each thread has one at least.
+fn sizes(parameters: &Parameters<'_>, threads: u32) -> Result<(u32, u32), WorkloadError> {
     let pages = parameters.pages("working_set", 512 * GIB, 270)?;
     let hot = parameters.pages("hot", 16 * GIB, 36)?;
-    if hot > pages || hot < threads(parameters)? {
+    if hot > pages || hot < threads {
         return Err(parameters.too_small("its hot set"));
     }
     Ok((pages, hot))

@@ -380,11 +380,13 @@ mod tests {
         assert_eq!(info.parameters["hot_read_threshold"], "5", "as given");
         assert!(info.parameters.contains_key("cooling_threshold"), "default");
         let job = job(&plan, &plan.cases[0], System::None, None).expect("a job");
-        let order = ["--order=0,1", "--bind"];
-        for wanted in ["--case=gups:full", "--threads=2", "--huge"]
-            .iter()
-            .chain(&order)
-        {
+        for wanted in [
+            "--case=gups:full",
+            "--threads=2",
+            "--huge",
+            "--order=0,1",
+            "--bind",
+        ] {
             assert!(
                 job.command.iter().any(|option| option == wanted),
                 "{wanted}"

@@ -75,7 +75,10 @@ impl KernelSettings {
     pub fn acquire(root: &Path) -> Result<Self, SettingsError> {
         let file = RecordFile::new(root);
         let _lock = file.lock()?;
-        let mut record = load(root, &file)?.unwrap_or_else(|| Record::new(boot_id(root)));
+        let mut record = match load(root, &file)? {
+            Some(record) => record,
+            None => new(root, &file)?,
+        };
         record.bury();
         let restored_at_start = settle(root, &file, &mut record)?;
         let id = HolderId::new();
@@ -122,7 +125,16 @@ impl KernelSettings {
         }
         let lock = self.file.lock()?;
         self.reload()?;
+        if setting == Setting::NumaBalancing
+            && setting.read(&self.root)?.is_some_and(|mode| stores(&mode))
+        {
+            self.file.time(&mut self.record)?;
+        }
+        let idled = self.record.idles();
         let before = self.wish(setting, Some(value));
+        if self.record.idles() != idled {
+            settle(&self.root, &self.file, &mut self.record)?;
+        }
         let done = apply(&self.root, &self.file, &mut self.record, setting);
         if done.is_err() {
             self.wish(setting, before);
@@ -130,7 +142,8 @@ impl KernelSettings {
         self.file.write(&self.record)?;
         drop(lock);
         let (outcome, found) = done?;
-        let served = setting.canonical(&value.to_string()) == found;
+        let is_idle = self.record.idle_settings().any(|idle| idle == setting);
+        let served = is_idle || setting.canonical(&value.to_string()) == found;
         let outcome = match outcome {
             SetOutcome::Done if !served => SetOutcome::Shared {
                 found: found.clone(),
@@ -232,7 +245,18 @@ impl Change {
 
 /// The record, if there is one of this boot: after a reboot the kernel has its own values again.
 fn load(root: &Path, file: &RecordFile) -> Result<Option<Record>, SettingsError> {
-    Ok(file.read()?.filter(|record| record.boot == boot_id(root)))
+    let found = file.read()?.filter(|record| record.boot == boot_id(root));
+    found.map(|record| with_times(file, record)).transpose()
+}
+
+/// One of this boot that has nothing yet.
+fn new(root: &Path, file: &RecordFile) -> Result<Record, SettingsError> {
+    with_times(file, Record::new(boot_id(root)))
+}
+
+fn with_times(file: &RecordFile, record: Record) -> Result<Record, SettingsError> {
+    let timed = file.is_timed(&record.boot)?;
+    Ok(Record { timed, ..record })
 }
 
 /// What processes that are no more have left changed and nobody needs.
@@ -287,6 +311,9 @@ fn apply(
         return Ok((SetOutcome::Done, found));
     };
     let value = setting.canonical(&wanted.to_string());
+    if setting == Setting::NumaBalancing && stores(&value) {
+        file.time(record)?;
+    }
     match record.change(setting) {
         Some(change) if !change.knows(&found) => {
             let outcome = SetOutcome::Foreign {
@@ -309,6 +336,11 @@ fn apply(
     Ok((SetOutcome::Done, value))
 }
 
+/// Whether the kernel stores access times in that mode.
+fn stores(mode: &str) -> bool {
+    mode.parse::<u32>().is_ok_and(|mode| mode & 2 != 0)
+}
+
 /// Brings all changed settings to what the holders need, and puts back what none needs, the scanner
 /// first; the record is as it then is, and goes with the last holder. Gives what was put back. One setting that
 /// cannot be changed does not keep the others from it. The caller has the lock.
@@ -318,7 +350,8 @@ fn settle(
     record: &mut Record,
 ) -> Result<Vec<Stale>, SettingsError> {
     let (mut outcomes, mut failure) = (Vec::new(), None);
-    let changed: Vec<Setting> = record.changes.iter().map(|c| c.setting).collect();
+    let changed = record.changes.iter().map(|c| c.setting);
+    let changed: Vec<Setting> = changed.chain(record.idle_settings()).collect();
     let in_order = Setting::ALL.into_iter().filter(|s| changed.contains(s));
     let (needed, left): (Vec<_>, Vec<_>) = in_order.partition(|s| record.wanted(*s).is_some());
     for setting in needed {

@@ -8,7 +8,7 @@ use super::Setting;
 /// Which pages the scanner marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum ScanMode {
-    /// None. Pages that are marked stay so until they are touched.
+    /// None, or next to none where pages hold access times ([`wishes`](super::wishes)). Pages that are marked stay so until they are touched.
     #[default]
     Off,
     /// All, and the kernel moves pages to the node that uses them.

@@ -314,3 +314,45 @@ fn the_kernels_balancing_goes_off_where_pages_are_slow() {
         assert!(out.contains("\"wrong\":[]"), "{policy}: {out}");
     }
 }
+
+/// With mode 2 or 3 the kernel keeps when it marked a slow page where it else keeps who accessed it. A page that is promoted while
+/// the bit is off takes that along, and the next hint fault there looks up what a processor runs that there is not: it took the
+/// kernel down.
+#[test]
+#[ignore = "boots the emulated machine"]
+fn no_promoted_page_takes_along_when_it_was_marked() {
+    let attached = |policy: &str, until: &str| {
+        format!(
+            "terrace attach {policy} $bench & sup=$!; {until}
+             kill -TERM $sup; wait $sup; [ $(cat $mode) = 1 ] || exit 2"
+        )
+    };
+    // All of its memory is marked.
+    let marked = attached(
+        "--policy autotiering",
+        "was=$(faults); until [ $(( $(faults) - was )) -gt 30000 ]; do sleep 0.2; kill -0 $sup || exit 8; done",
+    );
+    let promoted = attached("", &until_more("$sup", "promoted_pages", 500));
+    let script = format!(
+        "T=/sys/kernel/tracing; [ -e $T/kprobe_events ] || mount -t tracefs none $T
+         echo 'p:told task_numa_fault cpupid=%di:u32 node=%si:u32' > $T/kprobe_events || exit 3
+         echo node == 0 > $T/events/kprobes/told/filter
+         mode=/proc/sys/kernel/numa_balancing; echo 1 > $mode
+         for end in min max; do echo 1000 > /sys/kernel/debug/sched/numa_balancing/scan_period_${{end}}_ms; done
+         faults() {{ sed -n 's/^numa_hint_faults //p' /proc/vmstat; }}
+         terrace-bench drifting threads=2 --fast-free 60M --place slow --seconds 10m > /tmp/out & bench=$!; sup=$bench
+         {READY}; {marked}; {promoted}
+         echo 1 > $T/events/kprobes/told/enable
+         was=$(faults); until [ $(( $(faults) - was )) -gt 20000 ]; do sleep 0.2; kill -0 $bench || exit 9; done
+         # 21 ones stand for nobody
+         sed -n 's/.* told: .*cpupid=//p' $T/trace |
+           awk -v cpus=$(nproc) '{{all++; if ($1 != 2097151 && $1 / 256 >= cpus) wrong++}} END {{print \"told: \" all, \"wrong: \" wrong + 0}}'
+         echo 0 > $T/events/kprobes/told/enable; echo > $T/kprobe_events
+         {END}; wait $bench || exit 1
+         cat /tmp/out"
+    );
+    let out = guest(&script).good();
+    assert!(out.contains("\"wrong\":[]"), "{out}");
+    assert!(behind(&out, "told") > 1_000, "{out}");
+    assert_eq!(behind(&out, "wrong"), 0, "{out}");
+}

@@ -339,6 +339,78 @@ fn scanning_backs_off_and_comes_back_and_the_record_does_not_grow() {
     assert!(is_initial(&root));
 }
 
+/// Next to nothing is marked and nothing promoted, but the mode stays.
+fn is_idle(root: &TempDir) -> bool {
+    let idle = [
+        (Setting::NumaBalancing, "2"),
+        (Setting::PromoteRateLimitMbps, "0"),
+        (Setting::ScanPeriodMinMs, "2147483647"),
+        (Setting::ScanSizeMb, "1"),
+    ];
+    idle.into_iter().all(|(s, v)| value(root, s) == v)
+}
+
+#[test]
+fn once_access_times_are_stored_the_scanner_idles_instead_of_being_off() {
+    let root = machine();
+    let mut first = KernelSettings::acquire(root.path()).unwrap();
+    let off = rate(ScanMode::Off, 1);
+    assert_eq!(first.set_scan_rate(&off).unwrap(), []);
+    assert_eq!(value(&root, Setting::NumaBalancing), "0");
+    let fast = rate(ScanMode::Both, 100);
+    assert_eq!(first.set_scan_rate(&fast).unwrap(), []);
+    assert_eq!(first.set_scan_rate(&off).unwrap(), []);
+    assert!(is_idle(&root));
+    assert_eq!(first.set_scan_rate(&fast).unwrap(), []);
+    let scans = |setting| value(&root, setting);
+    assert_eq!(scans(Setting::NumaBalancing), "3");
+    assert_eq!(scans(Setting::ScanPeriodMinMs), "100");
+    assert_eq!(scans(Setting::ScanSizeMb), "64");
+    assert_eq!(scans(Setting::PromoteRateLimitMbps), "65536");
+
+    // Who has it off beside one that scans, and stays.
+    let mut second = KernelSettings::acquire(root.path()).unwrap();
+    let shared = second.set(Setting::NumaBalancing, 0).unwrap();
+    assert_eq!(
+        shared,
+        SetOutcome::Shared {
+            found: "3".to_owned()
+        }
+    );
+    drop(first);
+    assert!(is_idle(&root));
+    drop(second);
+    assert!(is_initial(&root));
+
+    // And who comes later in this boot, but not in the next.
+    let mut third = KernelSettings::acquire(root.path()).unwrap();
+    set(&mut third, Setting::NumaBalancing, 0);
+    assert!(is_idle(&root));
+    drop(third);
+    assert!(is_initial(&root));
+    fs::write(
+        root.path().join("proc/sys/kernel/random/boot_id"),
+        "boot-2\n",
+    )
+    .unwrap();
+    let mut fourth = KernelSettings::acquire(root.path()).unwrap();
+    set(&mut fourth, Setting::NumaBalancing, 0);
+    assert_eq!(value(&root, Setting::NumaBalancing), "0");
+}
+
+#[test]
+fn access_times_that_somebody_elses_mode_stored_count() {
+    let root = machine();
+    fs::write(Setting::NumaBalancing.path(root.path()), "2\n").unwrap();
+    let mut settings = KernelSettings::acquire(root.path()).unwrap();
+    set(&mut settings, Setting::NumaBalancing, 0);
+    assert!(is_idle(&root));
+    crash(settings);
+    restore_stale(root.path()).unwrap();
+    assert_eq!(value(&root, Setting::NumaBalancing), "2");
+    assert_eq!(value(&root, Setting::ScanSizeMb), "256");
+}
+
 #[test]
 fn without_debugfs_the_scanner_is_only_switched() {
     let root = machine();

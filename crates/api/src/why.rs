@@ -123,6 +123,12 @@ fn known(out: &mut String, belief: &Belief) -> std::fmt::Result {
             u64::from(share.priority) + 1
         )?;
     }
+    if !belief.accessed_from.is_empty() {
+        let each = belief.accessed_from.iter();
+        let each = each.map(|of| format!("{} by node {}'s processors", memory(of.pages), of.node));
+        let each: Vec<String> = each.collect();
+        writeln!(out, "  accesses {} mostly", each.join(", "))?;
+    }
     if let Some(ledger) = &belief.ledger {
         let (earned, spent) = (time(ledger.earned_ns), time(ledger.spent_ns));
         let state = if ledger.may_ns < 0.0 {
@@ -261,8 +267,12 @@ fn decision(plan: &PlanBelief, passes: u32) -> String {
 
 fn page_words(page: &PageBelief, plan: &PlanBelief) -> String {
     let tier = if page.fast { "fast" } else { "slow" };
+    let from = page.accessed_from;
+    let from = from.map_or_else(String::new, |node| {
+        format!(" for node {node}'s processors, which access it")
+    });
     let what = format!(
-        "the page of {} at {:#x} is {tier}",
+        "the page of {} at {:#x} is {tier}{from}",
         ByteSize(page.bytes).display().iec(),
         page.address
     );
@@ -293,6 +303,7 @@ fn page_words(page: &PageBelief, plan: &PlanBelief) -> String {
 
 #[cfg(test)]
 mod tests {
+    use terrace_policy::belief::AccessedBelief;
     use terrace_policy::belief::LedgerBelief;
     use terrace_policy::belief::ShareBelief;
 
@@ -317,6 +328,7 @@ mod tests {
             surprised_s: None,
             share: None,
             split: None,
+            accessed_from: Vec::new(),
             ledger: Some(LedgerBelief {
                 earned_ns: 7.2e9,
                 spent_ns: 1.1e9,
@@ -427,6 +439,13 @@ mod tests {
             ),
             (|b| b.split = split(Some(-0.1)), "would not pay"),
             (|b| b.split = split(None), "not known yet"),
+            (
+                |b| {
+                    let of = |node, pages| AccessedBelief { node, pages };
+                    b.accessed_from = vec![of(0, 512), of(1, 1024)];
+                },
+                "accesses 2.0 MiB by node 0's processors, 4.0 MiB by node 1's processors mostly",
+            ),
         ] {
             let told = with(change);
             assert!(told.contains(words), "{words}: {told}");
@@ -439,6 +458,7 @@ mod tests {
             address: 0x7f00_0000_1000,
             bytes: 4096,
             fast,
+            accessed_from: None,
             rate: Some(0.25),
             value_ns,
             move_ns: 3_000.0,
@@ -466,6 +486,15 @@ mod tests {
                 "{words}: {told}"
             );
         }
+        let told = text(Belief {
+            page: Some(PageBelief {
+                accessed_from: Some(1),
+                ..page(true, 9.0, false)
+            }),
+            ..belief()
+        });
+        let words = "is fast for node 1's processors, which access it, visited";
+        assert!(told.contains(words), "{told}");
         let unknown = PageBelief {
             rate: None,
             ..page(false, 0.0, false)

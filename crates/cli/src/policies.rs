@@ -20,6 +20,7 @@ struct Row {
     paper: Option<&'static str>,
     needs: Capabilities,
     uses: Capabilities,
+    uses_on_sockets: Capabilities,
     simulated_only: bool,
     priorities: bool,
     limits: bool,
@@ -55,7 +56,10 @@ pub(crate) fn policies(args: &PoliciesArgs) -> anyhow::Result<u8> {
             Some(paper) => format!("{} ({paper})", row.title),
             None => row.title.to_owned(),
         };
-        let (needs, uses) = (row.needs.to_string(), row.uses.to_string());
+        let (needs, mut uses) = (row.needs.to_string(), row.uses.to_string());
+        if !row.uses_on_sockets.is_empty() {
+            uses = format!("{uses}; on several sockets {}", row.uses_on_sockets);
+        }
         table.add_row([row.name, &needs, &uses, &title]);
     }
     say!("{table}");
@@ -70,6 +74,7 @@ fn row(preset: &Preset) -> Row {
         paper: preset.paper,
         needs: preset.needs,
         uses: preset.uses,
+        uses_on_sockets: preset.on_sockets,
         simulated_only: !preset.in_user_space(),
         priorities: preset.priorities,
         limits: preset.limits,

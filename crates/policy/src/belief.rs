@@ -37,6 +37,9 @@ pub struct Belief {
     /// What it has beside other programs; absent where nothing was asked for.
     #[serde(default)]
     pub share: Option<ShareBelief>,
+    /// Its memory by the sockets that access it, where hint faults told; the node's by its number.
+    #[serde(default)]
+    pub accessed_from: Vec<AccessedBelief>,
     /// Pages of about the same rate, the hottest first.
     pub classes: Vec<ClassBelief>,
     /// The last plan, for all processes together.
@@ -99,6 +102,15 @@ pub struct ClassBelief {
     pub value_ns: f64,
 }
 
+/// Of the pages that one socket accesses mostly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccessedBelief {
+    /// The node of its processors.
+    pub node: u16,
+    /// Base pages.
+    pub pages: u64,
+}
+
 /// What is to be moved, and what decides it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct PlanBelief {
@@ -127,6 +139,9 @@ pub struct PageBelief {
     pub bytes: u64,
     /// Whether it is in the fast tier.
     pub fast: bool,
+    /// The node whose processors access its 2 MiB mostly; absent where those of several do, or nobody knows.
+    #[serde(default)]
+    pub accessed_from: Option<u16>,
     /// Visits a second; absent where nothing is known yet.
     pub rate: Option<f64>,
     /// What it saves in the fast tier, ns.

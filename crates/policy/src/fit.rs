@@ -34,6 +34,8 @@ pub struct Offer {
     pub trackers: &'static [TrackerKind],
     /// The movers.
     pub movers: &'static [Mover],
+    /// There are several sockets ([`Preset::on_sockets`]).
+    pub sockets: bool,
 }
 
 /// What goes together.
@@ -142,7 +144,7 @@ pub fn fit(
     let given = given.fold(offer.always.union(mover.gives()), Capabilities::union);
     Ok(Fit {
         needs: preset.needs,
-        takes: preset.takes().intersection(given),
+        takes: preset.needs.union(uses(preset, offer)).intersection(given),
         trackers: sets,
         mover,
     })
@@ -182,6 +184,15 @@ fn gives(set: &[TrackerKind], seen: Capabilities) -> Capabilities {
     }
 }
 
+/// What a policy takes there that it does not need.
+const fn uses(preset: &Preset, offer: &Offer) -> Capabilities {
+    if offer.sockets {
+        preset.uses.union(preset.on_sockets)
+    } else {
+        preset.uses
+    }
+}
+
 /// The sets that give this: with `auto` those first that give most of what the policy can use besides.
 fn with_uses(
     preset: &Preset,
@@ -190,7 +201,7 @@ fn with_uses(
     offer: &Offer,
 ) -> Vec<Vec<TrackerKind>> {
     let auto = trackers.contains(&TrackerKind::Auto);
-    let uses = preset.uses.intersection(Capabilities::ACCESSES);
+    let uses = uses(preset, offer).intersection(Capabilities::ACCESSES);
     let uses: Vec<Capabilities> = uses.iter().filter(|_| auto).collect();
     let mut choices: Vec<u32> = (0..1 << uses.len()).rev().collect();
     choices.sort_by_key(|choice| std::cmp::Reverse(choice.count_ones()));

@@ -77,6 +77,8 @@ pub struct Preset {
     pub needs: Capabilities,
     /// What it takes where it is there.
     pub uses: Capabilities,
+    /// What it takes besides where there are several sockets, which see memory differently.
+    pub on_sockets: Capabilities,
     /// Whether it puts programs with a priority before others.
     pub priorities: bool,
     /// Whether it keeps to floors and ceilings of what programs have of the fast tier.
@@ -259,6 +261,8 @@ mod tests {
             assert!(settings.finish().is_err());
             assert_eq!(made.name(), preset.name);
             assert!(!preset.needs.intersects(preset.uses), "{}", preset.name);
+            let taken = preset.takes();
+            assert!(!taken.intersects(preset.on_sockets), "{}", preset.name);
         }
     }
 

@@ -49,6 +49,11 @@ enum Step {
     Runs {
         node: Option<u16>,
     },
+    Faults {
+        chunk: u8,
+        node: u16,
+        times: u8,
+    },
     Share {
         floor: u8,
         ceiling: Option<u8>,
@@ -74,6 +79,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Over),
         2 => any::<[u8; 4]>().prop_map(|free| Step::Memory { free }),
         1 => prop::option::of(0..3_u16).prop_map(|node| Step::Runs { node }),
+        2 => (0..3_u8, 0..3_u16, any::<u8>())
+            .prop_map(|(chunk, node, times)| Step::Faults { chunk, node, times }),
         1 => any::<(u8, Option<u8>)>().prop_map(|(floor, ceiling)| Step::Share { floor, ceiling }),
         6 => any::<(u8, u8)>().prop_map(|(which, luck)| Step::End { which, luck }),
         1 => (0..3_u8, 0..600_u16).prop_map(|(chunk, pages)| Step::Unmap { chunk, pages }),
@@ -230,6 +237,24 @@ impl Watch {
         self.policy.accessed(self.now, &reading);
     }
 
+    /// As many hint faults of a chunk's first page by processors of that node.
+    fn fault(&mut self, chunk: u8, node: NodeId, times: u8) {
+        let fault = Event::HintFault {
+            page: PageRef {
+                pid: PID,
+                addr: Addr(u64::from(chunk) * CHUNK_BYTES),
+                size: PageSize::Base4K,
+            },
+            node: NodeId(0),
+            write: false,
+            idle: None,
+            cpu_node: Some(node),
+        };
+        for _ in 0..times {
+            self.policy.observe(self.now, &fault);
+        }
+    }
+
     fn take(&mut self, step: Step) {
         match step {
             Step::Read {
@@ -274,6 +299,7 @@ impl Watch {
                 self.policy
                     .observe(self.now, &Event::Runs { pid, cpu_node });
             }
+            Step::Faults { chunk, node, times } => self.fault(chunk, NodeId(node), times),
             Step::Share { floor, ceiling } => {
                 let bytes = |some: u8| u64::from(some) * 16 * PAGE;
                 let share = Share {

@@ -28,14 +28,16 @@ use terrace_sys::probe::Verdict;
 use terrace_sys::topology::Topology;
 use thiserror::Error;
 
+use crate::machine::runs_on::cpu_nodes;
 use crate::options::COPY_THREADS_MAX;
 use crate::options::Options;
 
-/// What Linux has for policies.
+/// What Linux has for policies, on one socket.
 pub const LINUX: Offer = Offer {
     always: Capabilities::MAPPINGS.union(Capabilities::LATENCIES),
     trackers: &TrackerKind::ALL,
     movers: &[Mover::MovePages, Mover::Agent],
+    sockets: false,
 };
 
 /// Why a run cannot be as it was asked for, on this host.
@@ -180,7 +182,11 @@ impl Host {
         {
             return Err(HostError::Fast { given, most });
         }
-        let fit = fit(preset, &options.trackers, options.mover, &LINUX)?;
+        let offer = Offer {
+            sockets: cpu_nodes(&tiers).count() > 1,
+            ..LINUX
+        };
+        let fit = fit(preset, &options.trackers, options.mover, &offer)?;
         if let Some(option) = options.agent_option.filter(|_| !fit.agent()) {
             return Err(HostError::NoAgent {
                 option,

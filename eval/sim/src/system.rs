@@ -49,6 +49,7 @@ const OFFER: Offer = Offer {
         Mover::AdaptiveCopy,
         Mover::ParallelCopy,
     ],
+    sockets: false,
 };
 
 /// The movers that `terrace run` has.
@@ -165,6 +166,7 @@ fn of_preset(
     let as_run = setup.costs.in_service && setup.mover == Mover::Auto && preset.in_user_space();
     let offer = Offer {
         movers: if as_run { &ON_LINUX } else { OFFER.movers },
+        sockets: hardware.views().all().len() > 1,
         ..OFFER
     };
     let fit = fit(preset, &setup.trackers, setup.mover, &offer)?;

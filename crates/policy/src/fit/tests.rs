@@ -10,6 +10,7 @@ const HERE: Offer = Offer {
     always: Capabilities::MAPPINGS.union(Capabilities::LATENCIES),
     trackers: &TrackerKind::ALL,
     movers: &[Mover::MovePages, Mover::Agent],
+    sockets: false,
 };
 
 /// What goes together, by preset: the trackers that each suffice, those of `auto`, and whether `auto` brings the agent.
@@ -38,11 +39,8 @@ const TABLE: &[(&str, &[&str], &[&str], bool)] = &[
         "mtm",
         &["accessed-bits"],
         &[
-            "accessed-bits,pmu,hint-faults",
-            "accessed-bits,emulated-pmu,hint-faults",
             "accessed-bits,pmu",
             "accessed-bits,emulated-pmu",
-            "accessed-bits,hint-faults",
             "accessed-bits",
         ],
         true,
@@ -212,6 +210,34 @@ fn what_is_not_there_is_refused() {
     assert_eq!(found.mover, Mover::InFault);
     let line = fit(preset, &auto, Mover::Agent, &simulated).expect_err("not in the fault");
     assert!(line.to_string().ends_with("use in-fault or auto"), "{line}");
+}
+
+#[test]
+fn hint_faults_tell_who_accesses_where_there_are_several_sockets() {
+    let on_sockets = |policy: &str, trackers: &[TrackerKind]| {
+        let offer = Offer {
+            sockets: true,
+            ..HERE
+        };
+        let preset = Preset::of(policy).expect("a preset");
+        let found = fit(preset, trackers, Mover::Auto, &offer).expect("they go together");
+        (
+            sets_of(&found).join(" "),
+            found.takes.contains(Capabilities::HINT_FAULTS),
+        )
+    };
+    let (sets, takes) = on_sockets("adaptive", &[TrackerKind::Auto]);
+    assert_eq!(sets, "accessed-bits,hint-faults accessed-bits");
+    assert!(takes);
+    let (sets, _) = on_sockets("mtm", &[TrackerKind::Auto]);
+    assert!(sets.starts_with("accessed-bits,pmu,hint-faults "), "{sets}");
+    assert!(sets.ends_with(" accessed-bits"), "{sets}");
+    // Who names a tracker has that and no other.
+    let (sets, takes) = on_sockets("adaptive", &[TrackerKind::AccessedBits]);
+    assert_eq!(sets, "accessed-bits");
+    assert!(!takes);
+    let (sets, _) = on_sockets("hemem-page-table", &[TrackerKind::Auto]);
+    assert_eq!(sets, "accessed-bits");
 }
 
 #[test]

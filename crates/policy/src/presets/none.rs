@@ -18,6 +18,7 @@ pub static PRESET: Preset = Preset {
     paper: Option::None,
     needs: Capabilities::empty(),
     uses: Capabilities::empty(),
+    on_sockets: Capabilities::empty(),
     priorities: false,
     limits: false,
     colour: Colour {

@@ -13,6 +13,7 @@ use terrace_core::PageBits;
 use terrace_core::PageRef;
 use terrace_core::PageSize;
 use terrace_core::Pid;
+use terrace_core::Range;
 use terrace_core::Turns;
 use terrace_core::shorten;
 use terrace_policy::About;
@@ -23,6 +24,7 @@ use terrace_policy::Mechanism;
 use terrace_policy::Migration;
 use terrace_policy::Policy;
 use terrace_policy::Refusal;
+use terrace_policy::ScanScope;
 use terrace_policy::Share;
 use terrace_policy::Verdict;
 use terrace_policy::presets::adaptive::Adaptive;
@@ -124,6 +126,12 @@ pub(crate) struct Machine {
     pub(crate) lost: Nanos,
     /// How much later the second half of the memory is cleared and read; 0 for all at once.
     pub(crate) lag: u64,
+    /// The node whose processors access each page, where hint faults tell; and how long a pass of them is.
+    pub(crate) accessed_from: Option<Box<dyn Fn(usize) -> u16>>,
+    pub(crate) armed: Nanos,
+    /// Hint faults told, and pages armed that were asked for in their turn.
+    pub(crate) faults: u64,
+    hand: usize,
     /// What the program runs in so long from then on, s.
     pub(crate) runs: Box<dyn Fn(f64, f64) -> f64>,
     /// Orders by pass, and their pages.
@@ -171,6 +179,10 @@ impl Machine {
             busy: Nanos::ZERO,
             lost: Nanos::ZERO,
             lag: 0,
+            accessed_from: None,
+            armed: Nanos::MAX,
+            faults: 0,
+            hand: 0,
             runs: Box::new(|_, time| time),
             moves: 0,
             pages_moved: 0,
@@ -241,6 +253,13 @@ impl Machine {
                             None => refused.push(action),
                         }
                     }
+                    Action::Scan {
+                        scope: ScanScope::All,
+                        period,
+                    } => match self.accessed_from {
+                        Some(_) => self.armed = period,
+                        None => refused.push(action),
+                    },
                     other => panic!("asks for {other:?}"),
                 }
             }
@@ -325,6 +344,7 @@ impl Machine {
             self.memory();
             self.act();
         }
+        self.take_faults(Nanos(self.now - start), &idle);
         let second = (self.second < self.at.len()).then_some(OTHER);
         for pid in std::iter::once(PID).chain(second) {
             let watched = Event::Watched {
@@ -341,6 +361,51 @@ impl Machine {
         if due != Nanos::MAX {
             self.now = self.now.max(due.0);
             self.act();
+        }
+    }
+
+    /// Pages are armed in their order, as many as come to so long, and each that is accessed then has its hint fault.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "few pages"
+    )]
+    fn take_faults(&mut self, time: Nanos, idle: &[f64]) {
+        let Some(accessed_from) = &self.accessed_from else {
+            return;
+        };
+        let seconds = time.as_secs_f64();
+        let armed = (self.at.len() as f64 * seconds / self.armed.as_secs_f64()) as usize;
+        for _ in 0..armed.min(self.at.len()) {
+            let page = self.hand;
+            self.hand = (self.hand + 1) % self.at.len();
+            if page.is_multiple_of(CHUNK_PAGES) {
+                let start = Addr(page as u64 * PAGE);
+                let end = Addr(start.0 + CHUNK_BYTES);
+                let event = Event::Armed {
+                    pid: self.owner(page),
+                    range: Range { start, end },
+                    scope: ScanScope::All,
+                };
+                self.policy.observe(Nanos(self.now), &event);
+            }
+            if idle[page] > seconds {
+                continue;
+            }
+            self.faults += 1;
+            let event = Event::HintFault {
+                page: PageRef {
+                    pid: self.owner(page),
+                    addr: Addr(page as u64 * PAGE),
+                    size: PageSize::Base4K,
+                },
+                node: NodeId(self.at[page]),
+                write: false,
+                idle: None,
+                cpu_node: Some(NodeId(accessed_from(page))),
+            };
+            self.policy.observe(Nanos(self.now), &event);
         }
     }
 

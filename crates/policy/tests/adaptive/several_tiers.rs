@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Two sockets with DRAM and persistent memory at each: straight to the best place that pays, as the one who accesses it sees it.
 
+use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::Tiers;
 use terrace_core::Views;
@@ -15,9 +16,13 @@ const PAGES: usize = 8192;
 const DRAM: usize = PAGES / 8;
 
 fn machine(at: Vec<u16>) -> Machine {
+    machine_with(Params::default(), at)
+}
+
+fn machine_with(params: Params, at: Vec<u16>) -> Machine {
     let params = Params {
         reserve: Some(DRAM as u64 / 64 * 4096),
-        ..Params::default()
+        ..params
     };
     let (tiers, views): (Tiers, Views) = two_sockets(DRAM as u64);
     let policy = Adaptive::on(params, tiers, views);
@@ -86,6 +91,70 @@ fn pages_of_programs_that_are_bound_change_sockets() {
         share(&machine, half..half + DRAM, 1),
     ];
     assert!(own.iter().all(|own| *own >= 95), "{own:?} % are local");
+}
+
+fn without() -> Params {
+    Params {
+        accessors: false,
+        ..Params::default()
+    }
+}
+
+/// One program that runs on both sockets: those of one access the first half of its memory, those of the other the second, and the hot part of each is on
+/// the other's node.
+fn of_threads(params: Params, accessed_from: impl Fn(usize) -> u16 + 'static) -> Machine {
+    let half = PAGES / 2;
+    let at = |page: usize| match page {
+        page if page < DRAM - 32 => 1,
+        page if (half..half + DRAM - 32).contains(&page) => 0,
+        page if page < half => 2,
+        _ => 3,
+    };
+    let mut machine = machine_with(params, (0..PAGES).map(at).collect());
+    machine.accessed_from = Some(Box::new(accessed_from));
+    for _ in 0..40 {
+        machine.pass(eighths([500.0, 0.2, 0.2, 0.2, 500.0, 0.2, 0.2, 0.2]));
+    }
+    machine
+}
+
+/// How much of each hot part is on the node of who accesses it.
+fn own(machine: &Machine) -> [usize; 2] {
+    let half = PAGES / 2;
+    [
+        share(machine, 0..DRAM, 0),
+        share(machine, half..half + DRAM, 1),
+    ]
+}
+
+#[test]
+fn pages_go_to_the_socket_whose_threads_access_them() {
+    let by_halves = |page: usize| u16::from(page >= PAGES / 2);
+    let machine = of_threads(Params::default(), by_halves);
+    let own_share = own(&machine);
+    assert!(own_share.iter().all(|own| *own >= 95), "{own_share:?} %");
+    assert_eq!(machine.figure("told_apart"), PAGES as u64);
+    assert_eq!(machine.figure("faults"), machine.faults);
+    // Two passes told, then one in ten minutes.
+    assert!(machine.faults <= 3 * PAGES as u64, "{}", machine.faults);
+    assert_eq!(machine.armed, Nanos::MAX);
+    let machine = of_threads(without(), by_halves);
+    assert_eq!(machine.faults, 0);
+    let own_share = own(&machine);
+    assert!(own_share.iter().all(|own| *own < 10), "{own_share:?} %");
+}
+
+#[test]
+fn what_both_sockets_access_stays_where_it_is() {
+    // By the page, so that no part of 2 MiB is one socket's.
+    let by_turns = |page: usize| u16::from(page.is_multiple_of(2));
+    let machine = of_threads(Params::default(), by_turns);
+    assert!(machine.faults > PAGES as u64 / 8);
+    assert_eq!(machine.figure("told_apart"), 0);
+    // One more plan, as a few cold parts look like one socket's for a while.
+    let without = of_threads(without(), by_turns);
+    let moves = [machine.moves, without.moves];
+    assert!(moves[0] * 4 < moves[1] * 5, "{moves:?} moves");
 }
 
 #[test]

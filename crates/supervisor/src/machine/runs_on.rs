@@ -2,7 +2,8 @@
 //! Which node's processors programs may run on: who is bound to a socket sees its memory as local, whoever runs anywhere sees
 //! all alike.
 //!
-//! Asked for when a process comes and then now and then; the policy is told of what is new.
+//! Asked for when a process comes, each second while it is young, as a thread that is bound may be the first of many, and then now and then; the policy
+//! is told of what is new.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -15,14 +16,34 @@ use terrace_policy::Engine;
 use terrace_policy::Event;
 use terrace_sys::affinity;
 
+/// A process is young for so long.
+const YOUNG: Nanos = Nanos::from_secs(10);
+/// And looked at again after so long.
+const SOON: Nanos = Nanos::from_secs(1);
+
+/// A process that was looked at.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    /// First and last.
+    since: Nanos,
+    at: Nanos,
+    cpu_node: Option<NodeId>,
+}
+
+impl Told {
+    fn is_due(&self, now: Nanos) -> bool {
+        now.since(self.since) < YOUNG && now.since(self.at) >= SOON
+    }
+}
+
 /// What the policy was told.
 #[derive(Debug, Default)]
 pub struct RunsOn {
-    told: BTreeMap<Pid, Option<NodeId>>,
+    told: BTreeMap<Pid, Told>,
 }
 
 impl RunsOn {
-    /// Looks at those who are new, or with `again` at all of them.
+    /// Looks at those who are new or young, or with `again` at all of them.
     pub(crate) fn look(
         &mut self,
         now: Nanos,
@@ -34,14 +55,20 @@ impl RunsOn {
             return;
         }
         for pid in pids {
-            if !again && self.told.contains_key(pid) {
+            let before = self.told.get(pid).copied();
+            if !again && before.is_some_and(|before| !before.is_due(now)) {
                 continue;
             }
             // Who is gone is told of by others.
             let cpus = affinity::of_process(*pid).unwrap_or_default();
             let cpu_node = only_node(tiers, &cpus);
-            let before = self.told.insert(*pid, cpu_node).flatten();
-            if before != cpu_node {
+            let told = Told {
+                since: before.map_or(now, |before| before.since),
+                at: now,
+                cpu_node,
+            };
+            self.told.insert(*pid, told);
+            if before.and_then(|before| before.cpu_node) != cpu_node {
                 let pid = *pid;
                 engine.observe(now, &Event::Runs { pid, cpu_node });
             }
@@ -76,6 +103,22 @@ mod tests {
     use terrace_core::TierId;
 
     use super::*;
+
+    #[test]
+    fn who_is_young_is_looked_at_each_second() {
+        let (since, cpu_node) = (Nanos::from_secs(50), None);
+        let due = |at: u64, now: u64| {
+            let at = Nanos::from_millis(at);
+            Told {
+                since,
+                at,
+                cpu_node,
+            }
+            .is_due(Nanos::from_millis(now))
+        };
+        assert!(!due(50_000, 50_900) && due(50_000, 51_000));
+        assert!(due(58_500, 59_900) && !due(59_500, 60_500));
+    }
 
     #[test]
     fn who_may_run_on_two_nodes_runs_on_none() {

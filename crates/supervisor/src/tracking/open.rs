@@ -68,8 +68,9 @@ pub fn open(fit: &Fit, options: &Options, wanted: MachineOptions, tiers: &Tiers)
     opened.sort_by_key(|(kind, _)| set.iter().position(|of| of == kind));
     let failures = failures.join("; ");
     let limit = (!failures.is_empty()).then(|| limit(fit, works, &failures));
-    let balancing = !set.is_empty() && !set.contains(&TrackerKind::HintFaults);
     let stands_in = fit.stands_in(set);
+    let armed_by_us = stands_in && set.contains(&TrackerKind::HintFaults);
+    let balancing = !set.is_empty() && !armed_by_us;
     let mut sources: Vec<Source> = opened.into_iter().map(|(_, source)| source).collect();
     let mut limits: Vec<String> = limit.into_iter().collect();
     // Behind the others: it does not say who comes and goes.

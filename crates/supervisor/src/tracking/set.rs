@@ -2,7 +2,7 @@
 //! All trackers of a run, each asked for what it serves.
 //!
 //! Each tells of the processes that it tracks, and who comes and goes is heard of the first alone. The kernel's
-//! own NUMA balancing is kept off where the set has no use for hint faults, from when a page of theirs is seen on slow
+//! own NUMA balancing is kept off where nothing has asked for hint faults, from when a page of theirs is seen on slow
 //! memory or ordered to go there: until then it goes on bringing the memory of all programs of the machine to the socket
 //! that they run on.
 
@@ -54,6 +54,10 @@ impl Trackers {
         if !std::mem::take(&mut self.balancing) {
             return;
         }
+        let mut all = self.all.iter_mut();
+        if all.any(Tracking::stops_scanner) {
+            return;
+        }
         self.quiet = Quiet::keep().unwrap_or_else(|error| {
             tracing::warn!("The kernel's own balancing goes on beside us: {error}");
             None
@@ -101,7 +105,10 @@ impl Trackers {
             .all
             .iter_mut()
             .map(|one| one.scan(scope, period, largest));
-        by_who_serves(asked)
+        let served = by_who_serves(asked);
+        // From now on the scanner is on or off as the policy has it.
+        self.balancing &= served.is_err();
+        served
     }
 
     /// Reads accessed bits in passes of that length, one in so many of all memory.

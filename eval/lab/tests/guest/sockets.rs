@@ -31,8 +31,8 @@ fn a_bound_program_has_the_memory_of_its_socket() {
 }
 
 /// On machines of several sockets distributions have the kernel bring memory to the socket that uses it. That goes on as
-/// long as all is on fast memory, for all programs of the machine; from when a page of ours is on slow memory it is off, and
-/// after the run it is as it was.
+/// long as all is on fast memory, for all programs of the machine; from when a page of ours is on slow memory the scanner
+/// is ours, which tells who accesses what, and after the run it is as it was.
 #[test]
 #[ignore = "boots the emulated machine"]
 fn what_is_all_on_fast_memory_is_left_to_the_kernels_balancing() {
@@ -51,7 +51,8 @@ fn what_is_all_on_fast_memory_is_left_to_the_kernels_balancing() {
            sleep 0.2; kill -0 $sup || exit 9
          done
          touch /tmp/slow
-         until [ $(cat $mode) = 0 ]; do sleep 0.2; kill -0 $sup || exit 9; done
+         until [ $(cat $mode) != 1 ]; do sleep 0.2; kill -0 $sup || exit 9; done
+         [ $(cat /proc/sys/kernel/numa_balancing_promote_rate_limit_MBps) = 0 ] || exit 5
          {END}; wait $sup || exit 3
          [ $(cat $mode) = 1 ] || exit 4
          cat /tmp/out"

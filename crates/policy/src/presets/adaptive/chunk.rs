@@ -7,6 +7,7 @@ use terrace_core::CHUNK_PAGES;
 use terrace_core::PageBits;
 use terrace_core::PageSize;
 
+use super::accessors::Accessors;
 use super::classes::Level;
 use super::classes::level_of;
 use super::classes::rate_of;
@@ -28,6 +29,7 @@ pub(super) struct Chunk {
     pub(super) then: Option<Box<Then>>,
     /// Where its pages first were, if any of them was moved since it has this size.
     pub(super) home: Option<Box<Spread>>,
+    pub(super) accessors: Accessors,
     pub(super) huge: bool,
     /// The pass that told of it last.
     pub(super) heard: u32,
@@ -43,6 +45,7 @@ impl Chunk {
             spread: Spread::default(),
             then: None,
             home: None,
+            accessors: Accessors::default(),
             huge,
             heard: pass,
             since: pass,

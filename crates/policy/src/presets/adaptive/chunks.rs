@@ -11,6 +11,8 @@ use terrace_core::PageSize;
 use terrace_core::Pid;
 use terrace_core::Range;
 
+use super::accessors::Accessor;
+use super::accessors::Part;
 use super::census::Census;
 use super::chunk::Chunk;
 use super::lag;
@@ -21,11 +23,14 @@ use crate::kit::pages::Key;
 use crate::kit::pages::page_of;
 use crate::kit::pages::split;
 
+/// How many pages of each class there are, by process and who accesses them.
+pub(super) type Counts = BTreeMap<Part, Census>;
+
 /// All pages there are.
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
     all: BTreeMap<Key, Chunk>,
-    census: BTreeMap<Pid, Census>,
+    census: Counts,
 }
 
 impl Chunks {
@@ -37,9 +42,9 @@ impl Chunks {
         (huge, pass): (bool, u32),
         (present, spread): (PageBits, Spread),
     ) -> (&mut Chunk, &mut Census) {
-        let census = self.census.entry(key.0).or_default();
         let new = || Chunk::new(huge, pass);
         let chunk = self.all.entry(key).or_insert_with(new);
+        let census = self.census.entry(part(key, chunk)).or_default();
         let changed = if chunk.huge == huge {
             in_one(&present, &chunk.present).or(&spread.differs(&chunk.spread))
         } else {
@@ -58,9 +63,34 @@ impl Chunks {
         (chunk, census)
     }
 
-    /// How many pages of each class there are, by process.
-    pub(super) const fn census(&self) -> &BTreeMap<Pid, Census> {
+    /// How many pages of each class there are.
+    pub(super) const fn census(&self) -> &Counts {
         &self.census
+    }
+
+    /// Those of a process.
+    pub(super) fn census_of(&self, pid: Pid) -> impl Iterator<Item = (Accessor, &Census)> {
+        let own = self.census.range((pid, 0)..=(pid, Accessor::MAX));
+        own.map(|((_, accessor), census)| (*accessor, census))
+    }
+
+    /// A processor of that socket, of so many, accessed a page of the chunk. Whether that makes the first chunk of a part.
+    pub(super) fn accessed(&mut self, key: Key, (socket, sockets): (usize, usize)) -> bool {
+        let Some(chunk) = self.all.get_mut(&key) else {
+            return false;
+        };
+        let accessors = chunk.accessors.accessed(socket, sockets);
+        if accessors.mostly() == chunk.accessors.mostly() {
+            chunk.accessors = accessors;
+            return false;
+        }
+        let census = self.census.entry(part(key, chunk)).or_default();
+        census.remove(chunk, &PageBits::ALL);
+        chunk.accessors = accessors;
+        let is_new = !self.census.contains_key(&part(key, chunk));
+        let census = self.census.entry(part(key, chunk)).or_default();
+        census.add(chunk, &PageBits::ALL);
+        is_new
     }
 
     pub(super) fn get(&self, key: Key) -> Option<&Chunk> {
@@ -80,7 +110,7 @@ impl Chunks {
         if chunk.home.is_none() {
             chunk.home = Some(Box::new(chunk.spread.clone()));
         }
-        let census = self.census.entry(key.0).or_default();
+        let census = self.census.entry(part(key, chunk)).or_default();
         for page in pages.pages() {
             census.moved(chunk, page, to);
         }
@@ -109,7 +139,7 @@ impl Chunks {
             return;
         };
         let one = PageBits::one(index);
-        let census = self.census.entry(page.pid).or_default();
+        let census = self.census.entry(part(split(page).0, chunk)).or_default();
         census.remove(chunk, &one);
         chunk.present.clear(index);
         chunk.spread.put(&one, 0);
@@ -141,10 +171,20 @@ impl Chunks {
         }
     }
 
+    /// Pages of a process that are in its chunks there, a huge one counted once.
+    pub(super) fn pages_in(&self, pid: Pid, range: Range) -> u64 {
+        if range.bytes() == 0 {
+            return 0;
+        }
+        let (first, last) = (range.start.0 / CHUNK_BYTES, (range.end.0 - 1) / CHUNK_BYTES);
+        let all = self.all.range((pid, first)..=(pid, last));
+        all.map(|(_, chunk)| u64::from(chunk.present.count())).sum()
+    }
+
     /// The process is gone.
     pub(super) fn gone(&mut self, pid: Pid) {
         self.all.retain(|(of, _), _| *of != pid);
-        self.census.remove(&pid);
+        self.census.retain(|(of, _), _| *of != pid);
     }
 
     /// Nothing is known of the process's pages any more but where they are.
@@ -154,9 +194,8 @@ impl Chunks {
             chunk.then = None;
             chunk.since = pass;
         }
-        if let Some(census) = self.census.get_mut(&pid) {
-            census.forget_levels();
-        }
+        let own = self.census.range_mut((pid, 0)..=(pid, Accessor::MAX));
+        own.for_each(|(_, census)| census.forget_levels());
     }
 
     /// All chunks of a process.
@@ -173,10 +212,10 @@ impl Chunks {
 
     /// Drops what was not told of since before the pass of its process before this one.
     pub(super) fn expire(&mut self, pid: Pid, pass: u32) {
-        let census = self.census.entry(pid).or_default();
-        self.all.retain(|(of, _), chunk| {
-            let stays = *of != pid || pass.wrapping_sub(chunk.heard) <= 2;
-            if !stays {
+        let census = &mut self.census;
+        self.all.retain(|key, chunk| {
+            let stays = key.0 != pid || pass.wrapping_sub(chunk.heard) <= 2;
+            if !stays && let Some(census) = census.get_mut(&part(*key, chunk)) {
                 census.remove(chunk, &PageBits::ALL);
             }
             stays
@@ -199,6 +238,11 @@ impl Chunks {
         let each = CHUNK_PAGES + size_of::<Chunk>() + size_of::<Key>() + size_of::<Spread>();
         (self.all.len() * each + lag::copied(self.all.len())) as u64
     }
+}
+
+/// Which part of its process a chunk is.
+const fn part(key: Key, chunk: &Chunk) -> Part {
+    (key.0, chunk.accessors.mostly())
 }
 
 /// The chunk of a page and its number there, if it is known in that size.

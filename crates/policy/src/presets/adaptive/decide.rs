@@ -3,8 +3,6 @@
 //!
 //! What was planned and not yet ordered is dropped; a new plan says better what is worth it now.
 
-use std::collections::BTreeMap;
-
 use terrace_core::Nanos;
 use terrace_core::PageSize;
 use terrace_core::Pid;
@@ -12,8 +10,8 @@ use terrace_core::Pid;
 use super::Adaptive;
 use super::accesses::Accesses;
 use super::away::Brings;
-use super::census::Census;
 use super::chunks::Chunks;
+use super::chunks::Counts;
 use super::lag::LAG;
 use super::lag::Lag;
 use super::pace::Price;
@@ -22,6 +20,7 @@ use super::phase::Forget;
 use super::plan::Sums;
 use super::process::Process;
 use super::settling::Settling;
+use super::sight::Sights;
 use super::transitions::Transitions;
 
 pub(super) const SIZES: [PageSize; 2] = [PageSize::Base4K, PageSize::Huge2M];
@@ -45,6 +44,7 @@ impl Adaptive {
         let counts = self.chunks.census().clone();
         let plan = self.plan(&counts);
         self.split(now, &counts);
+        self.arm(now);
         let shown = self.shown(&counts, &plan);
         // Likewise once in a pass.
         if now < self.pace_at {
@@ -121,6 +121,7 @@ impl Adaptive {
                 self.chunks.begin_anew(pid, process.pass);
             }
             process.surprised = Some(now);
+            self.arming.hurry();
             self.counters.surprises += 1;
             self.surprised = true;
         } else if changed {
@@ -129,17 +130,16 @@ impl Adaptive {
         }
         let others = changed || forget.is_some();
         turn(&mut self.chunks, (pid, process), others, keep);
-        let pages = self.chunks.census().get(&pid);
-        let reads = self.latencies.reads_ns(&self.places, process.runs_on);
-        process.sees(process.runs_on, reads, &self.places);
-        process.end_pass(&self.params, pages);
+        let reads = self.latencies.by_accessor(&self.places, process.runs_on);
+        process.sights = Sights::new(&reads, &self.places);
+        process.end_pass(&self.params, self.chunks.census_of(pid));
         if parts == 1 {
             self.chunks.expire(pid, process.pass);
         }
     }
 
     /// What the plan has shown of the passes before it.
-    fn shown(&self, counts: &BTreeMap<Pid, Census>, plan: &Sums) -> Shown {
+    fn shown(&self, counts: &Counts, plan: &Sums) -> Shown {
         let all = || self.processes.values();
         Shown {
             saves: plan.saves,

@@ -25,11 +25,16 @@ impl Adaptive {
         let Some((process, chunk)) = self.processes.get(&key.0).zip(self.chunks.get(key)) else {
             return;
         };
+        let sight = process.sights.of(chunk.accessors.mostly());
+        let queued = |side: usize| self.moves.plan.0.get(side).map_or(0, Queue::queued);
+        let spare = |side: usize| self.spare(side) - i128::from(queued(side));
         let fastest =
-            (0..self.sides.len()).find(|side| process.is_fastest(self.sides.places(*side)[0]));
-        let Some(side) = fastest else {
+            (0..self.sides.len()).filter(|side| sight.is_fastest(self.sides.places(*side)[0]));
+        // Of several the first with the most room.
+        let Some(side) = fastest.rev().max_by_key(|side| spare(*side)) else {
             return;
         };
+        let mut room = spare(side);
         let plan = &mut self.moves.plan.0;
         if plan.len() <= side {
             plan.resize_with(side + 1, Queue::default);
@@ -40,8 +45,6 @@ impl Adaptive {
         if !knows || share.ceiling_bytes.is_some() {
             return;
         }
-        let queued = plan[side].queued();
-        let mut room = self.spare(side) - i128::from(queued);
         let size = chunk.size();
         let cost = self.costs.of(size);
         let bytes = i128::from(size.bytes());
@@ -57,7 +60,7 @@ impl Adaptive {
             if !serves[from] {
                 continue;
             }
-            let saved = process.saved_ns(from, to);
+            let saved = sight.saved_ns(from, to);
             if process.values[class_of(chunk.levels[page])] * saved > cost {
                 room -= bytes;
                 let page = page_of(key, page, size);

@@ -72,6 +72,13 @@ impl Policy for Adaptive {
                 what: Action::Split { .. },
                 ..
             } => self.splitting.refused(),
+            Event::Refused {
+                what: Action::Scan { .. },
+                ..
+            } => self.arming.refused(),
+            Event::HintFault { page, cpu_node, .. } => self.faulted(page, cpu_node),
+            Event::Armed { pid, range, .. } => self.armed(now, pid, range),
+            Event::Faulted { faults, took } => self.arming.took(faults, took),
             Event::Unmapped { pid, range } => self.chunks.unmapped(pid, range),
             Event::Gone { pid } => {
                 self.chunks.gone(pid);
@@ -80,9 +87,6 @@ impl Policy for Adaptive {
                 self.shares.remove(&pid);
             }
             Event::Sampled { write: true, .. }
-            | Event::HintFault { .. }
-            | Event::Faulted { .. }
-            | Event::Armed { .. }
             | Event::Mapped { .. }
             | Event::Resident { .. }
             | Event::ShadowLost { .. }
@@ -119,6 +123,9 @@ impl Policy for Adaptive {
         if now >= self.plan_at {
             self.decide(now);
         }
+        if now >= self.arming.at {
+            self.arm(now);
+        }
     }
 
     fn poll_action(&mut self) -> Option<Action> {
@@ -127,7 +134,7 @@ impl Policy for Adaptive {
     }
 
     fn next_deadline(&self) -> Nanos {
-        self.plan_at.min(self.look_at)
+        self.plan_at.min(self.look_at).min(self.arming.at)
     }
 
     fn explain(&self, now: Nanos, about: About) -> Option<Belief> {

@@ -17,7 +17,9 @@ use super::decide::SIZES;
 use super::latencies;
 use super::select::Group;
 use super::select::Quotas;
+use super::sight::Sight;
 use crate::belief::About;
+use crate::belief::AccessedBelief;
 use crate::belief::Belief;
 use crate::belief::ClassBelief;
 use crate::belief::LedgerBelief;
@@ -103,6 +105,7 @@ impl Adaptive {
                 may_ns: process.ledger.may(self.once(about.pid)),
             }),
             split: self.split_belief(about, process),
+            accessed_from: self.accessed_beliefs(about, process),
             classes: self.class_beliefs(about, process),
             plan: PlanBelief {
                 under_way: self.moves.under_way(),
@@ -125,18 +128,38 @@ impl Adaptive {
 
     /// What an access saves between the slowest memory and the fastest, ns.
     fn saved_at_most(&self, process: &Process) -> f64 {
-        let (least, most) = latencies::ends(&process.reads, &self.places);
+        self.saves_at_most(process.sight())
+    }
+
+    fn saves_at_most(&self, sight: &Sight) -> f64 {
+        let (least, most) = latencies::ends(&sight.reads, &self.places);
         most - least
     }
 
+    fn accessed_beliefs(&self, about: About, process: &Process) -> Vec<AccessedBelief> {
+        let parts = self.chunks.census_of(about.pid);
+        let known = parts.filter_map(|(accessor, census)| {
+            let node = self.latencies.node_of(accessor)?.0;
+            let pages = census.1.iter().sum();
+            Some(AccessedBelief { node, pages })
+        });
+        let known = known.filter(|of| of.pages > 0 && process.runs_on.is_none());
+        known.collect()
+    }
+
     fn class_beliefs(&self, about: About, process: &Process) -> Vec<ClassBelief> {
-        let census = self.chunks.census().get(&about.pid);
         let saved = self.saved_at_most(process);
+        let parts = || {
+            let all = self.chunks.census_of(about.pid);
+            all.map(|(accessor, census)| (process.sights.of(accessor), census))
+        };
         let beliefs = (0..CLASSES).rev().map(|class| {
             // By place: base pages of both sizes, and how many pages they are.
-            let places = (0..self.places.len()).map(|place| {
-                let sizes = census.map_or([0; 2], |of| [0, 1].map(|huge| of.0[huge][place][class]));
-                (process.is_fastest(place), sizes)
+            let places = parts().flat_map(|(sight, census)| {
+                (0..self.places.len()).map(move |place| {
+                    let sizes = [0, 1].map(|huge: usize| census.0[huge][place][class]);
+                    (sight.is_fastest(place), sizes)
+                })
             });
             let mut belief = ClassBelief {
                 rate: if class == 0 { 0.0 } else { class_rate(class) },
@@ -173,12 +196,15 @@ impl Adaptive {
             return None;
         }
         let (level, page) = (chunk.levels[index], page_of(key, index, chunk.size()));
+        let accessor = chunk.accessors.mostly();
+        let sight = process.sights.of(accessor);
         Some(PageBelief {
             address: page.addr.0,
             bytes: page.size.bytes(),
-            fast: process.is_fastest(chunk.spread.get(index)),
+            fast: sight.is_fastest(chunk.spread.get(index)),
+            accessed_from: self.latencies.node_of(accessor).map(|node| node.0),
             rate: (level > 0).then(|| rate_of(level)),
-            value_ns: process.values[class_of(level)] * self.saved_at_most(process),
+            value_ns: process.values[class_of(level)] * self.saves_at_most(sight),
             move_ns: self.costs.of(page.size),
             moving: self.moves.has(page),
         })

@@ -39,6 +39,10 @@ terrace_core::figures! {
         surprises: u64 as Count,
         /// Huge pages that were split, as they are worth more in parts or to see whether.
         splits: u64 as Count,
+        /// Hint faults that told which socket accesses a page.
+        faults: u64 as Count,
+        /// Base pages that one socket accesses mostly, of processes that may run on several.
+        told_apart: u64 as Count,
         /// Length of a pass.
         pass_ms: u64 as Milliseconds,
         /// The first wait after clearing, which the others double.
@@ -76,6 +80,8 @@ impl Adaptive {
                 .count() as u64,
             surprises: c.surprises,
             splits: c.splits,
+            faults: c.faults,
+            told_apart: self.told_apart(),
             pass_ms: self.pace.pass.0 / 1_000_000,
             shortest_us: self.pace.shortest.0 / 1_000,
             parts: u64::from(self.pace.parts),

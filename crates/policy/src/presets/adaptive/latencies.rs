@@ -26,6 +26,8 @@ use terrace_core::Tiers;
 use terrace_core::View;
 use terrace_core::Views;
 
+use super::accessors::Accessor;
+use super::accessors::SOCKETS;
 use super::places::PLACES;
 use super::places::Places;
 
@@ -109,6 +111,36 @@ impl Latencies {
             let reads = nodes.flat_map(|node| views.iter().map(|view| self.read(view, node)));
             mean(reads).unwrap_or_default()
         })
+    }
+
+    /// The same by accessor ([`super::accessors`]): for who runs on several nodes' processors then of each of these.
+    pub(super) fn by_accessor(&self, places: &Places, from: Option<NodeId>) -> Vec<Reads> {
+        let sockets = match from {
+            None if self.sockets() > 1 => self.sockets(),
+            _ => 0,
+        };
+        let each = self.views.all()[..sockets]
+            .iter()
+            .map(|view| Some(view.from));
+        let all = std::iter::once(from).chain(each);
+        all.map(|from| self.reads_ns(places, from)).collect()
+    }
+
+    /// Sockets that are told apart.
+    pub(super) fn sockets(&self) -> usize {
+        self.views.all().len().min(SOCKETS)
+    }
+
+    /// The node whose processors those are, if it is one.
+    pub(super) fn node_of(&self, accessor: Accessor) -> Option<NodeId> {
+        let socket = usize::from(accessor).checked_sub(1)?;
+        Some(self.views.all().get(socket)?.from)
+    }
+
+    /// Which of them has the processors of that node.
+    pub(super) fn socket(&self, cpu_node: NodeId) -> Option<usize> {
+        let mut all = self.views.all().iter();
+        all.position(|view| view.from == cpu_node)
     }
 
     fn read(&self, view: &View, node: &NodeInfo) -> f64 {

@@ -44,8 +44,9 @@ impl Adaptive {
         } else {
             PageBits::NONE
         };
-        let Process { away, reads, .. } = process;
-        away.observed(chunk, reads, [&fresh, &missed], ours);
+        let sight = *process.sights.of(chunk.accessors.mostly());
+        let strays = [&fresh, &missed];
+        process.away.observed(chunk, &sight.reads, strays, ours);
         let mut observe = |pages: PageBits, step: &Step, one: Seen| {
             if let Some(then) = &chunk.then {
                 for page in pages.pages() {
@@ -80,7 +81,7 @@ impl Adaptive {
         if reading.since == Nanos::ZERO && !reading.last && reading.parts == 1 {
             process.first += u64::from(fresh.count()) * base_pages;
         }
-        let fastest = (0..places).filter(|place| process.is_fastest(*place));
+        let fastest = (0..places).filter(|place| sight.is_fastest(*place));
         fastest.fold(fresh, |pages, place| pages.without(&at[place]))
     }
 }

@@ -16,13 +16,13 @@ use std::collections::BTreeMap;
 use terrace_core::Pid;
 
 use super::Adaptive;
-use super::census::Census;
-use super::process::Process;
+use super::chunks::Counts;
 use super::select;
 use super::select::Bounds;
 use super::select::Group;
 use super::select::Quotas;
 use super::sides::Pair;
+use super::sight::Sight;
 use super::worth::GROUPS;
 use super::worth::Worth;
 use crate::event::Share;
@@ -41,7 +41,7 @@ struct Owner {
 /// Those who have limits.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Limits {
-    /// By process, in the order of the groups: which owner it belongs to, if that has limits.
+    /// By part of a process, in the order of the groups: which owner it belongs to, if that has limits.
     of: Vec<Option<usize>>,
     /// Likewise, as far as fast memory is on one side only of a pair for it.
     here: Vec<Option<usize>>,
@@ -63,10 +63,10 @@ struct Steps {
 
 impl Adaptive {
     /// Limits as they are now.
-    pub(super) fn limits(&self, counts: &BTreeMap<Pid, Census>) -> Limits {
+    pub(super) fn limits(&self, counts: &Counts) -> Limits {
         let mut limits = Limits::default();
         let mut whose: BTreeMap<Pid, usize> = BTreeMap::new();
-        for (pid, census) in counts {
+        for ((pid, accessor), census) in counts {
             let share = self.shares.get(pid).filter(|share| share.is_limited());
             let owner = share.map(|share| {
                 *whose.entry(share.whose.unwrap_or(*pid)).or_insert_with(|| {
@@ -76,8 +76,8 @@ impl Adaptive {
             });
             if let Some(owner) = owner {
                 let process = self.processes.get(pid);
-                limits.owners[owner].fast +=
-                    process.map_or(0, |process| process.on_fastest(census));
+                let sight = process.map(|process| process.sights.of(*accessor));
+                limits.owners[owner].fast += sight.map_or(0, |sight| sight.on_fastest(census));
             }
             limits.of.push(owner);
         }
@@ -89,9 +89,7 @@ impl Adaptive {
         let above = (0..limits.owners.len()).filter(|owner| limits.above(*owner) > 0);
         let sides = (0..self.sides.len()).filter(|side| {
             let place = self.sides.places(*side)[0];
-            self.processes
-                .values()
-                .any(|process| process.is_fastest(place))
+            self.all_sights().any(|sight| sight.is_fastest(place))
         });
         let sides: Vec<usize> = sides.collect();
         above
@@ -101,10 +99,10 @@ impl Adaptive {
 
     /// Sets limits to a pair of sides, between which fast memory begins for these processes; whether there are any.
     pub(super) fn limit(&self, limits: &mut Limits, pair: Pair, worth: &Worth<'_>) -> bool {
-        let fast = |process: &Process, side: usize| process.is_fastest(self.sides.places(side)[0]);
-        let begins = |process: &Process| fast(process, pair.to) && !fast(process, pair.from);
-        let of = limits.of.iter().zip(worth.processes());
-        let here = of.map(|(of, process)| of.filter(|_| process.is_some_and(begins)));
+        let fast = |sight: &Sight, side: usize| sight.is_fastest(self.sides.places(side)[0]);
+        let begins = |sight: &Sight| fast(sight, pair.to) && !fast(sight, pair.from);
+        let of = limits.of.iter().zip(worth.sights());
+        let here = of.map(|(of, sight)| of.filter(|_| sight.is_some_and(begins)));
         limits.here = here.collect();
         limits.here.iter().any(Option::is_some)
     }

@@ -15,10 +15,13 @@
 //!   `balance` (how many accesses may), `select` and `take` (who does), `limits` (floors and ceilings of programs), `room`; `moves`
 //!   carries a plan out (`queue`: what is planned, `under_way`: what is ordered), `early` does not wait for one; `skew` and `splitting` have huge pages
 //!   split that are worth more in parts.
+//! * `accessors` (which socket accesses a chunk), `arming` (hint faults that tell), `sight` (memory as it is seen from there).
 //! * `chunk` and `chunks` hold what is known of pages, `process` what is known of a program (`programs`: they come); `learn` takes a reading
 //!   in, `phase` and `settling` tell a new phase, `decide` ends a pass, `explain` says what is believed; `events` and this file tie them together.
 
 mod accesses;
+mod accessors;
+mod arming;
 mod away;
 mod balance;
 mod census;
@@ -57,6 +60,7 @@ mod room;
 mod select;
 mod settling;
 mod sides;
+mod sight;
 mod skew;
 mod splitting;
 mod steps;
@@ -84,6 +88,7 @@ use crate::event::Share;
 use crate::kit::FreeMemory;
 use crate::kit::pages::Key;
 use crate::preset::Colour;
+use arming::Arming;
 use balance::Balance;
 use chunks::Chunks;
 use costs::Costs;
@@ -108,6 +113,7 @@ struct Counters {
     early: u64,
     surprises: u64,
     splits: u64,
+    faults: u64,
 }
 
 /// The default: by what pages of a class did next.
@@ -117,6 +123,7 @@ pub static PRESET: Preset = Preset {
     paper: None,
     needs: Capabilities::ACCESSED_BITS,
     uses: Capabilities::LATENCIES,
+    on_sockets: Capabilities::HINT_FAULTS,
     priorities: true,
     limits: true,
     colour: Colour {
@@ -155,6 +162,7 @@ pub struct Adaptive {
     moves: Moves,
     splitting: Splitting,
     pace: Pace,
+    arming: Arming,
     asks: VecDeque<Action>,
     steps: Steps,
     /// Empty between readings.
@@ -209,6 +217,7 @@ impl Adaptive {
             steps: Steps::default(),
             tally: Tally::default(),
             pace,
+            arming: Arming::new(params.accessors),
             plan_at: Nanos::MAX,
             plan_by: Nanos::MAX,
             look_at: Nanos::MAX,

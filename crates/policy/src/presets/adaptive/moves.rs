@@ -160,8 +160,9 @@ impl Adaptive {
     fn order(&mut self, run: &Run, (side, to): (usize, NodeId), most: usize) -> bool {
         let (pid, bytes) = (run.key.0, run.size.bytes());
         let place = self.places.of(to);
-        let process = self.processes.get(&pid);
-        let up = process.is_some_and(|process| process.saved_ns(run.from, place) > 0.0);
+        let up = self
+            .sight_of(run.key)
+            .is_some_and(|sight| sight.saved_ns(run.from, place) > 0.0);
         let (going, paid) = if up {
             self.pays(run, (side, place), most)
         } else {
@@ -200,8 +201,8 @@ impl Adaptive {
     /// What a process may owe once, ns: what it takes to move each of its pages.
     #[expect(clippy::cast_precision_loss, reason = "numbers of pages")]
     pub(super) fn once(&self, pid: Pid) -> f64 {
-        let sizes = self.chunks.census().get(&pid).map(|census| census.1);
-        let sizes = sizes.unwrap_or_default().into_iter().zip(SIZES);
+        let parts = self.chunks.census_of(pid);
+        let sizes = parts.flat_map(|(_, census)| census.1.into_iter().zip(SIZES));
         let pages = sizes.map(|(pages, size)| (pages as f64 / size.base_pages() as f64, size));
         pages.map(|(pages, size)| pages * self.costs.of(size)).sum()
     }

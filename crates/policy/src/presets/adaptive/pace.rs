@@ -34,8 +34,8 @@ use super::params::Params;
 use crate::event::Action;
 
 /// Share that reading may take of a processor, and of the programs' time: at rest, and while it pays.
-const REST_SHARE: f64 = 0.01;
-const BUSY_SHARE: f64 = 0.05;
+pub(super) const REST_SHARE: f64 = 0.01;
+pub(super) const BUSY_SHARE: f64 = 0.05;
 /// No second surprise of a process within so long, and what may be spent ahead is the share of it.
 pub(super) const ALARM_AGAIN: Nanos = Nanos::from_millis(30_000);
 /// The shortest wait stays within this factor of the first one.

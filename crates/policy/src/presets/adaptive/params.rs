@@ -40,6 +40,8 @@ pub struct Params {
     pub own_time: bool,
     /// Whether what a visit takes is learnt from how a program's time answers to moves.
     pub response: bool,
+    /// Whether hint faults tell which socket accesses a chunk.
+    pub accessors: bool,
     /// Whether a place is worth what it is until it can be changed again.
     pub later: bool,
     /// Whether no more accesses change sides at once than what is loaded serves as soon.
@@ -78,6 +80,10 @@ pub(super) const HELP: &[(&str, &str)] = &[
         "response",
         "Learn what a visit takes by how a program's time answers to moves.",
     ),
+    (
+        "accessors",
+        "Learn by hint faults which socket accesses what.",
+    ),
     ("later", "Count that a place can be changed later."),
     ("balance", "Let loaded tiers take as long as each other."),
     ("split", "Split huge pages that are worth more in parts."),
@@ -110,6 +116,7 @@ impl Default for Params {
             sentinel: true,
             own_time: true,
             response: true,
+            accessors: true,
             later: true,
             balance: true,
             split: true,
@@ -153,6 +160,7 @@ impl Params {
             sentinel: settings.switch("sentinel", d.sentinel)?,
             own_time: settings.switch("own_time", d.own_time)?,
             response: settings.switch("response", d.response)?,
+            accessors: settings.switch("accessors", d.accessors)?,
             later: settings.switch("later", d.later)?,
             balance: settings.switch("balance", d.balance)?,
             split: settings.switch("split", d.split)?,

@@ -4,15 +4,13 @@
 //! A page is in one order at most: what one pair takes the next has no more. So the pair between which an access saves most comes
 //! first, and a page goes straight to the best side that pays.
 
-use std::collections::BTreeMap;
-
 use terrace_core::PageRef;
 use terrace_core::Pid;
 
 use super::Adaptive;
 use super::balance::Balance;
 use super::balance::Served;
-use super::census::Census;
+use super::chunks::Counts;
 use super::classes::CLASSES;
 use super::explain;
 use super::limits::Limits;
@@ -61,7 +59,7 @@ pub(super) struct Sums {
 
 /// What is left of each side to be planned, and what was taken of it.
 struct Taking {
-    /// Base pages by side; by process, size and class.
+    /// Base pages by side; by part of a process, size and class.
     left: Vec<Vec<u64>>,
     /// Base pages that fit, by side.
     room: Vec<u64>,
@@ -102,7 +100,7 @@ pub(super) fn base_pages(bytes: i128) -> u64 {
 
 impl Adaptive {
     /// Plans anew by what is known now.
-    pub(super) fn plan(&mut self, counts: &BTreeMap<Pid, Census>) -> Sums {
+    pub(super) fn plan(&mut self, counts: &Counts) -> Sums {
         self.sides = self.sides_now();
         let sides = self.sides.len();
         let mut taking = Taking {
@@ -231,7 +229,7 @@ impl Adaptive {
     }
 
     /// Takes the pages of the quotas.
-    fn draw(&mut self, counts: &BTreeMap<Pid, Census>, taking: &Taking) {
+    fn draw(&mut self, counts: &Counts, taking: &Taking) {
         let plan = &mut self.moves.plan;
         plan.0.clear();
         plan.0.resize_with(self.sides.len(), Queue::default);
@@ -248,12 +246,12 @@ impl Adaptive {
     }
 
     /// Pages where no place is faster for their process.
-    pub(super) fn on_fastest(&self, counts: &BTreeMap<Pid, Census>) -> u64 {
-        let of = |(pid, census): (&Pid, &Census)| {
-            let process = self.processes.get(pid);
-            process.map_or(0, |process| process.on_fastest(census))
-        };
-        counts.iter().map(of).sum()
+    pub(super) fn on_fastest(&self, counts: &Counts) -> u64 {
+        let all = counts.iter().filter_map(|((pid, accessor), census)| {
+            let process = self.processes.get(pid)?;
+            Some(process.sights.of(*accessor).on_fastest(census))
+        });
+        all.sum()
     }
 }
 
@@ -266,8 +264,8 @@ impl Sums {
     }
 }
 
-/// Base pages in these places by process, size and class.
-pub(super) fn left(counts: &BTreeMap<Pid, Census>, places: &[Place]) -> Vec<u64> {
+/// Base pages in these places by part of a process, size and class.
+pub(super) fn left(counts: &Counts, places: &[Place]) -> Vec<u64> {
     let mut left = Vec::with_capacity(counts.len() * GROUPS);
     for census in counts.values() {
         for size in census.0.iter() {

@@ -7,27 +7,23 @@ use terrace_core::PageSize;
 
 use super::accesses::Accesses;
 use super::accesses::Visits;
+use super::accessors::ALL;
+use super::accessors::Accessor;
 use super::away::Away;
 use super::census::Census;
 use super::classes::CLASSES;
 use super::clock::Clock;
 use super::lag::Lag;
-use super::latencies;
-use super::latencies::Reads;
 use super::ledger::Ledger;
 use super::matrix::Matrix;
 use super::params::Params;
-use super::places::PLACES;
-use super::places::Place;
-use super::places::Places;
 use super::settling::Settling;
+use super::sight::Sight;
+use super::sight::Sights;
 use super::skew::Skew;
 use super::transitions::Transitions;
 use super::value;
 use super::value::Values;
-
-/// By place.
-type Fastest = [bool; PLACES];
 
 /// A process.
 #[derive(Debug)]
@@ -44,9 +40,7 @@ pub(super) struct Process {
     pub(super) values: Values,
     /// The node whose processors it runs on, if all are of one.
     pub(super) runs_on: Option<NodeId>,
-    /// What a read takes it, by place, and which of them are the fastest for it.
-    pub(super) reads: Reads,
-    fastest: Fastest,
+    pub(super) sights: Sights,
     pub(super) ledger: Ledger,
     pub(super) skew: Skew,
     pub(super) away: Away,
@@ -75,8 +69,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// One that was met, at passes of that length.
-    pub(super) fn new(params: &Params, pass: Nanos) -> Self {
+    /// One that was met, at passes of that length, which sees memory so.
+    pub(super) fn new(params: &Params, pass: Nanos, sights: Sights) -> Self {
         let pass = pass.as_secs_f64();
         let mut process = Self {
             transitions: Transitions::new(),
@@ -88,8 +82,7 @@ impl Process {
             rates: [0.0; CLASSES],
             values: [0.0; CLASSES],
             runs_on: None,
-            reads: Reads::default(),
-            fastest: Fastest::default(),
+            sights,
             ledger: Ledger::default(),
             skew: Skew::default(),
             away: Away::new(),
@@ -131,50 +124,42 @@ impl Process {
         }
     }
 
-    /// What an access saves at `to` that is served at `from` now, ns; less than 0 where it takes longer there.
-    pub(super) fn saved_ns(&self, from: Place, to: Place) -> f64 {
-        self.reads[from] - self.reads[to]
-    }
-
-    /// It runs on the processors of that node, or of several, from which reads take that long.
-    pub(super) fn sees(&mut self, runs_on: Option<NodeId>, reads: Reads, places: &Places) {
-        let (least, _) = latencies::ends(&reads, places);
-        self.fastest = reads.map(|read| latencies::alike(read, least));
-        (self.runs_on, self.reads) = (runs_on, reads);
-    }
-
-    /// Whether no place is faster for it.
-    pub(super) const fn is_fastest(&self, place: Place) -> bool {
-        self.fastest[place]
-    }
-
-    /// Of these pages, those where no place is faster, base pages.
-    pub(super) fn on_fastest(&self, pages: &Census) -> u64 {
-        let places = pages.0.iter().flat_map(|size| size.iter().enumerate());
-        let fast = places.filter(|(place, _)| self.is_fastest(*place));
-        fast.map(|(_, pages)| pages.iter().sum::<u64>()).sum()
+    /// Memory as its pages see it that nobody's in particular access.
+    pub(super) fn sight(&self) -> &Sight {
+        self.sights.of(ALL)
     }
 
     /// Visits of these pages in the pass that is over.
-    fn visits(&self, pages: &Census) -> Option<Visits> {
+    fn visits<'a>(&self, pages: impl Iterator<Item = (Accessor, &'a Census)>) -> Option<Visits> {
         // Rates that are estimates of one wait each are too high together.
         if !self.transitions.is_counted() {
             return None;
         }
         let own_s = self.pass_s * self.clock.share;
-        let visits = pages.visits(&self.rates);
-        let visits = visits.map(|a_second| a_second * own_s);
+        let mut sums = None;
+        for (accessor, pages) in pages {
+            let visits = pages.visits(&self.rates).map(|a_second| a_second * own_s);
+            let reads = self.sights.of(accessor).reads;
+            let (all, read_ns) = sums.get_or_insert((0.0, 0.0));
+            *all += visits.iter().sum::<f64>();
+            *read_ns += visits.iter().zip(reads).map(|(n, ns)| n * ns).sum::<f64>();
+        }
+        let (all, read_ns) = sums?;
         Some(Visits {
-            all: visits.iter().sum(),
-            read_ns: visits.iter().zip(self.reads).map(|(n, ns)| n * ns).sum(),
+            all,
+            read_ns,
             ran_ns: self.clock.ran_s(self.pass_s).map(|seconds| seconds * 1e9),
         })
     }
 
-    /// A pass over these pages is over: values by what was counted.
-    pub(super) fn end_pass(&mut self, params: &Params, pages: Option<&Census>) {
+    /// A pass over these pages is over, which are mostly accessed from there: values by what was counted.
+    pub(super) fn end_pass<'a>(
+        &mut self,
+        params: &Params,
+        pages: impl Iterator<Item = (Accessor, &'a Census)>,
+    ) {
         self.rates = self.transitions.rates();
-        let visits = pages.and_then(|pages| self.visits(pages));
+        let visits = self.visits(pages);
         self.accesses.end_pass(visits, params.keep());
         self.evaluate(params);
     }

@@ -7,6 +7,7 @@ use terrace_core::Pid;
 use super::Adaptive;
 use super::plan::Plan;
 use super::process::Process;
+use super::sight::Sights;
 
 impl Adaptive {
     /// Meets a process, if it is new.
@@ -19,16 +20,16 @@ impl Adaptive {
             self.ask();
         }
         let runs_on = self.runs_on.get(&pid).copied();
-        let reads = self.latencies.reads_ns(&self.places, runs_on);
-        let mut process = Process::new(&self.params, self.pace.pass);
-        process.sees(runs_on, reads, &self.places);
+        let mut process = Process::new(&self.params, self.pace.pass, self.sights(runs_on));
+        process.runs_on = runs_on;
         self.processes.insert(pid, process);
+        self.arming.hurry();
         self.sides_change();
     }
 
-    /// Where a process runs has changed, or which there are: the sides are others, and what was planned between those before is
+    /// Where a process runs or its pages are accessed from has changed, or which there are: the sides are others, and what was planned between those before is
     /// nothing any more.
-    fn sides_change(&mut self) {
+    pub(super) fn sides_change(&mut self) {
         let now = self.sides_now();
         if now != self.sides {
             self.sides = now;
@@ -42,10 +43,17 @@ impl Adaptive {
             Some(node) => self.runs_on.insert(pid, node),
             None => self.runs_on.remove(&pid),
         };
-        let reads = self.latencies.reads_ns(&self.places, cpu_node);
+        let sights = self.sights(cpu_node);
         if let Some(process) = self.processes.get_mut(&pid) {
-            process.sees(cpu_node, reads, &self.places);
+            (process.runs_on, process.sights) = (cpu_node, sights);
+            self.arming.hurry();
             self.sides_change();
         }
+    }
+
+    /// Memory as a process sees it that runs on the processors of that node, or of several.
+    pub(super) fn sights(&self, runs_on: Option<NodeId>) -> Sights {
+        let reads = self.latencies.by_accessor(&self.places, runs_on);
+        Sights::new(&reads, &self.places)
     }
 }

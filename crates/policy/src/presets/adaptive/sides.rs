@@ -8,9 +8,12 @@
 use terrace_core::NodeId;
 
 use super::Adaptive;
+use super::accessors::ALL;
 use super::latencies::Reads;
 use super::latencies::alike;
 use super::places::Place;
+use super::sight::Sight;
+use crate::kit::pages::Key;
 
 /// Places that are alike for every process, the fastest tier's first; by their order in the list a side is named.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -42,11 +45,7 @@ impl Adaptive {
     /// The sides as processes see the places at present.
     pub(super) fn sides_now(&self) -> Sides {
         let nobody = self.latencies.reads_ns(&self.places, None);
-        let mut seen: Vec<&Reads> = self
-            .processes
-            .values()
-            .map(|process| &process.reads)
-            .collect();
+        let mut seen: Vec<&Reads> = self.all_sights().map(|sight| &sight.reads).collect();
         if seen.is_empty() {
             seen.push(&nobody);
         }
@@ -75,15 +74,15 @@ impl Adaptive {
     pub(super) fn pairs(&self) -> Vec<Pair> {
         let sides = &self.sides;
         let places = |pair: &Pair| [pair.from, pair.to].map(|side| sides.places(side)[0]);
-        let all = || self.processes.values();
+        let all = || self.all_sights();
         let saves = |pair: &Pair| {
             let [from, to] = places(pair);
-            let saved = all().map(|process| process.saved_ns(from, to));
+            let saved = all().map(|sight| sight.saved_ns(from, to));
             saved.reduce(f64::max).unwrap_or_default()
         };
         let differ = |pair: &Pair| {
             let [from, to] = places(pair);
-            all().any(|process| !alike(process.reads[from], process.reads[to]))
+            all().any(|sight| !alike(sight.reads[from], sight.reads[to]))
         };
         let pairs =
             (0..sides.len()).flat_map(|from| (0..sides.len()).map(move |to| Pair { from, to }));
@@ -92,6 +91,23 @@ impl Adaptive {
             .collect();
         pairs.sort_by(|a, b| saves(b).total_cmp(&saves(a)));
         pairs
+    }
+
+    /// Memory as each process sees it, and who accesses some of its pages.
+    pub(super) fn all_sights(&self) -> impl Iterator<Item = &Sight> {
+        let all = self.processes.iter();
+        all.flat_map(|(pid, process)| {
+            let parts = self.chunks.census_of(*pid);
+            let parts = parts.filter(|(accessor, _)| *accessor != ALL);
+            let parts = parts.map(|(accessor, _)| process.sights.of(accessor));
+            std::iter::once(process.sight()).chain(parts)
+        })
+    }
+
+    /// Memory as a chunk's pages see it.
+    pub(super) fn sight_of(&self, key: Key) -> Option<&Sight> {
+        let (process, chunk) = self.processes.get(&key.0).zip(self.chunks.get(key))?;
+        Some(process.sights.of(chunk.accessors.mostly()))
     }
 
     /// The nodes of a side.

@@ -26,6 +26,7 @@ use terrace_core::CHUNK_BYTES;
 use terrace_core::Pid;
 use terrace_core::is_sampled;
 
+use super::accessors::Accessor;
 use super::chunk::Chunk;
 use super::chunk::PARTS;
 use super::chunks::Chunks;
@@ -34,6 +35,7 @@ use super::classes::Level;
 use super::classes::class_of;
 use super::places::Place;
 use super::select::Group;
+use super::worth::GROUPS;
 use crate::kit::pages::Key;
 use crate::kit::random::Random;
 
@@ -100,8 +102,10 @@ impl Default for Skew {
 /// What is known of one process's pages, and what fast memory takes.
 #[derive(Debug)]
 pub(super) struct Terms<'a> {
-    /// What its pages save, by side, size and class.
+    /// What its pages save, by side, part, size and class.
     pub(super) sides: [&'a [Group]; 2],
+    /// The parts that there are, in their order.
+    pub(super) parts: &'a [Accessor],
     /// Visits a second by class.
     pub(super) rates: &'a [f64; CLASSES],
     /// Places of the fast side.
@@ -120,7 +124,10 @@ impl Terms<'_> {
     fn group(&self, chunk: &Chunk, page: usize) -> &Group {
         let side = usize::from(self.fast.contains(&chunk.spread.get(page)));
         let class = class_of(chunk.levels[page]);
-        &self.sides[side][usize::from(chunk.huge) * CLASSES + class]
+        let mostly = chunk.accessors.mostly();
+        let part = self.parts.iter().position(|part| *part == mostly);
+        let first = part.unwrap_or(0) * GROUPS;
+        &self.sides[side][first + usize::from(chunk.huge) * CLASSES + class]
     }
 
     /// Visits a second of a page of a chunk.

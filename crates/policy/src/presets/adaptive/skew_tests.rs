@@ -24,6 +24,7 @@ fn judge(chunk: &Chunk, price: f64, [walk, split]: [f64; 2]) -> Judged {
     }
     let terms = Terms {
         sides: [&groups, &groups],
+        parts: &[0],
         rates: &[1.0; CLASSES],
         fast: &[0],
         price,

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Huge pages are asked to be split, as [`super::skew`] chooses them: [`A_SECOND`] at most, of all processes.
 
-use std::collections::BTreeMap;
-
 use terrace_core::Nanos;
 use terrace_core::PageSize;
-use terrace_core::Pid;
 
 use super::Adaptive;
-use super::census::Census;
+use super::accessors::Accessor;
+use super::accessors::Part;
+use super::chunks::Counts;
 use super::later;
 use super::plan::base_pages;
 use super::select::Group;
@@ -54,7 +53,7 @@ struct Market {
 
 impl Adaptive {
     /// Asks for pages to be split that are worth more so, and for some to see which are.
-    pub(super) fn split(&mut self, now: Nanos, counts: &BTreeMap<Pid, Census>) {
+    pub(super) fn split(&mut self, now: Nanos, counts: &Counts) {
         let horizon = self.params.horizon.as_secs_f64();
         let seconds = now.since(self.splitting.at).as_secs_f64();
         self.splitting.at = now;
@@ -73,13 +72,19 @@ impl Adaptive {
             reason = "not negative"
         )]
         let mut most = (A_SECOND * seconds) as usize;
-        for (index, pid) in counts.keys().enumerate() {
+        let all: Vec<Part> = counts.keys().copied().collect();
+        let mut end = 0;
+        for parts in all.chunk_by(|(one, _), (other, _)| one == other) {
+            let own = end * GROUPS..(end + parts.len()) * GROUPS;
+            end += parts.len();
+            let pid = &parts[0].0;
+            let parts: Vec<Accessor> = parts.iter().map(|(_, accessor)| *accessor).collect();
             let Some(process) = self.processes.get_mut(pid) else {
                 continue;
             };
-            let own = index * GROUPS..(index + 1) * GROUPS;
             let terms = Terms {
                 sides: [0, 1].map(|side: usize| &market.sides[side][own.clone()]),
+                parts: &parts,
                 rates: &process.rates,
                 fast: self.sides.places(market.pair.to),
                 price: market.price,
@@ -100,7 +105,7 @@ impl Adaptive {
     }
 
     /// Nothing where there are no huge pages, or room for all.
-    fn market(&self, counts: &BTreeMap<Pid, Census>) -> Option<Market> {
+    fn market(&self, counts: &Counts) -> Option<Market> {
         if counts.values().all(|census| census.1[1] == 0) {
             return None;
         }

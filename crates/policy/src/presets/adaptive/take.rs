@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use terrace_core::PageSize;
-use terrace_core::Pid;
 
+use super::accessors::Part;
 use super::chunks::Chunks;
 use super::classes::CLASSES;
 use super::classes::class_of;
@@ -20,15 +20,15 @@ use crate::kit::pages::page_of;
 /// By size and class, base pages.
 type Quotas = [[u64; CLASSES]; SIZES.len()];
 
-/// What is still to be taken of a process.
-struct OfProcess {
+/// What is still to be taken of a part of a process.
+struct OfPart {
     /// By the side that it goes to, the one that it is on, size and class: base pages.
     quotas: Vec<Vec<Quotas>>,
     /// The same of all classes: most chunks have nothing that is wanted, or nothing is any more.
     wanted: Vec<Vec<[u64; SIZES.len()]>>,
 }
 
-impl OfProcess {
+impl OfPart {
     fn is_wanted(&self, from: usize, huge: usize) -> bool {
         self.wanted.iter().any(|to| to[from][huge] > 0)
     }
@@ -52,18 +52,18 @@ impl OfProcess {
 /// What is still to be taken of all.
 pub(super) struct Left<'a> {
     sides: &'a Sides,
-    of: BTreeMap<Pid, OfProcess>,
+    of: BTreeMap<Part, OfPart>,
     all: u64,
 }
 
 impl<'a> Left<'a> {
-    /// Quotas by the side that pages go to and the one that they are on; of these processes, by size and class.
+    /// Quotas by the side that pages go to and the one that they are on; of these parts of processes, by size and class.
     pub(super) fn new(
         sides: &'a Sides,
-        pids: impl Iterator<Item = Pid>,
+        parts: impl Iterator<Item = Part>,
         taken: &[Vec<Vec<u64>>],
     ) -> Self {
-        let of_process = |at: usize| {
+        let of_part = |at: usize| {
             let sizes = |quotas: &[u64]| -> Quotas {
                 std::array::from_fn(|size| {
                     let first = (at * SIZES.len() + size) * CLASSES;
@@ -74,12 +74,12 @@ impl<'a> Left<'a> {
             let quotas: Vec<Vec<Quotas>> = taken.iter().map(from).collect();
             let sums = |quotas: &Quotas| quotas.map(|size| size.iter().sum());
             let wanted = |from: &Vec<Quotas>| from.iter().map(sums).collect();
-            OfProcess {
+            OfPart {
                 wanted: quotas.iter().map(wanted).collect(),
                 quotas,
             }
         };
-        let of = pids.enumerate().map(|(at, pid)| (pid, of_process(at)));
+        let of = parts.enumerate().map(|(at, part)| (part, of_part(at)));
         let all = taken.iter().flatten().flatten().sum();
         Self {
             sides,
@@ -90,23 +90,23 @@ impl<'a> Left<'a> {
 }
 
 /// Takes pages from the chunks, beginning at `start`, as long as the quotas of
-/// its process have some left; gives the chunk where it took the last.
+/// its part have some left; gives the chunk where it took the last.
 pub(super) fn take(chunks: &Chunks, start: Key, left: &mut Left<'_>, plan: &mut Plan) -> Key {
     let mut end = start;
     let sides = left.sides;
     for (key, chunk) in chunks.from(start) {
-        let Some(process) = left.of.get_mut(&key.0) else {
+        let Some(part) = left.of.get_mut(&(key.0, chunk.accessors.mostly())) else {
             continue;
         };
         let (size, huge) = (chunk.size(), usize::from(chunk.huge));
         for from in 0..sides.len() {
-            if !process.is_wanted(from, huge) {
+            if !part.is_wanted(from, huge) {
                 continue;
             }
             for place in sides.places(from) {
                 for page in chunk.at(*place).pages() {
                     let class = class_of(chunk.levels[page]);
-                    let Some((to, taken)) = process.take(from, class, size) else {
+                    let Some((to, taken)) = part.take(from, class, size) else {
                         continue;
                     };
                     left.all -= taken;

@@ -7,14 +7,15 @@
 //! What an access saves between two sides is less than 0 for a process that is farther from the faster one: its pages
 //! give way for nothing.
 
-use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use terrace_core::Pid;
 
 use super::Adaptive;
 use super::Process;
+use super::accessors::Part;
 use super::balance::Served;
-use super::census::Census;
+use super::chunks::Counts;
 use super::classes::CLASSES;
 use super::decide::SIZES;
 use super::first::Fit;
@@ -27,6 +28,7 @@ use super::plan::left;
 use super::select;
 use super::select::Group;
 use super::sides::Pair;
+use super::sight::Sight;
 use crate::event::Share;
 
 /// What a process does.
@@ -37,11 +39,14 @@ enum Known {
     First(Option<Fit>),
 }
 
-/// A process, with the time that what is known is of, s.
+/// A part of a process, with the time that what is known is of, s.
+#[derive(Clone)]
 struct Of<'a> {
     process: &'a Process,
+    /// Memory as its pages see it.
+    sight: &'a Sight,
     /// Absent where V decides.
-    known: Option<Known>,
+    known: Option<Rc<Known>>,
     pass: f64,
     /// How many times what it saves counts.
     weight: f64,
@@ -52,10 +57,10 @@ fn weight(share: &Share) -> f64 {
     1.0 + f64::from(share.priority)
 }
 
-/// All processes with pages, in the order of their numbers.
+/// All parts of processes with pages, in their order.
 pub(super) struct Worth<'a>(Vec<Option<Of<'a>>>);
 
-/// Groups of a process.
+/// Groups of a part of a process.
 pub(super) const GROUPS: usize = SIZES.len() * CLASSES;
 
 impl<'a> Of<'a> {
@@ -63,12 +68,13 @@ impl<'a> Of<'a> {
         let (known, passes) = if !later {
             (None, 1)
         } else if let Some(first) = process.transitions.first() {
-            (Some(Known::First(first.fit())), 1)
+            (Some(Rc::new(Known::First(first.fit()))), 1)
         } else {
-            (Some(Known::Lag(process.lag.matrix())), LAG)
+            (Some(Rc::new(Known::Lag(process.lag.matrix()))), LAG)
         };
         Self {
             process,
+            sight: process.sight(),
             known,
             pass: process.pass_s * f64::from(passes),
             weight,
@@ -77,25 +83,31 @@ impl<'a> Of<'a> {
 }
 
 impl Worth<'_> {
-    /// The processes in that order, those that are known.
-    pub(super) fn processes(&self) -> impl Iterator<Item = Option<&Process>> {
-        self.0.iter().map(|of| of.as_ref().map(|of| of.process))
+    /// Memory as they see it, of those in that order that are known.
+    pub(super) fn sights(&self) -> impl Iterator<Item = Option<&Sight>> {
+        self.0.iter().map(|of| of.as_ref().map(|of| of.sight))
     }
 }
 
 impl Adaptive {
     /// What is known when a plan is made.
-    pub(super) fn known(&self, counts: &BTreeMap<Pid, Census>) -> Worth<'_> {
-        let of = |pid: &Pid| {
-            let process = self.processes.get(pid)?;
-            let weight = self.shares.get(pid).map_or(1.0, weight);
-            Some(Of::new(process, weight, self.params.later))
+    pub(super) fn known(&self, counts: &Counts) -> Worth<'_> {
+        let mut last: Option<(Pid, Of<'_>)> = None;
+        let of = |(pid, accessor): &Part| {
+            if last.as_ref().is_none_or(|(of, _)| of != pid) {
+                let process = self.processes.get(pid)?;
+                let weight = self.shares.get(pid).map_or(1.0, weight);
+                last = Some((*pid, Of::new(process, weight, self.params.later)));
+            }
+            let (_, of) = last.clone()?;
+            let sight = of.process.sights.of(*accessor);
+            Some(Of { sight, ..of })
         };
         Worth(counts.keys().map(of).collect())
     }
 
-    /// Groups of both sides of a pair with their worth, where so many more base pages fit: `left` are their base pages, by process,
-    /// size and class.
+    /// Groups of both sides of a pair with their worth, where so many more base pages fit: `left` are their base pages, by part
+    /// of a process, size and class.
     pub(super) fn worth(
         &self,
         worth: &Worth<'_>,
@@ -129,7 +141,7 @@ impl Adaptive {
     }
 
     /// All groups of both sides of a pair, without D.
-    pub(super) fn all_groups(&self, counts: &BTreeMap<Pid, Census>, pair: Pair) -> [Vec<Group>; 2] {
+    pub(super) fn all_groups(&self, counts: &Counts, pair: Pair) -> [Vec<Group>; 2] {
         let worth = self.known(counts);
         [pair.from, pair.to].map(|side| {
             let pages = left(counts, self.sides.places(side));
@@ -139,11 +151,17 @@ impl Adaptive {
 
     /// Leaves of pages that may go up those that their processes can pay for, where so many more fit.
     pub(super) fn afford(&self, worth: &Worth<'_>, groups: &mut [Group], room: u64) {
-        let all = groups.chunks_mut(GROUPS).zip(&worth.0);
-        for ((groups, of), pid) in all.zip(self.chunks.census().keys()) {
+        let keys = self.chunks.census().keys();
+        let parts: Vec<(&Part, &Option<Of<'_>>)> = keys.zip(&worth.0).collect();
+        let mut groups = groups;
+        // A process pays for all of its parts together.
+        for parts in parts.chunk_by(|(one, _), (other, _)| one.0 == other.0) {
+            let (own, others) = groups.split_at_mut(parts.len() * GROUPS);
+            groups = others;
+            let ((pid, _), of) = parts[0];
             if let Some(of) = of.as_ref().filter(|_| self.has_ledger(*pid)) {
                 let may = of.process.ledger.may(self.once(*pid));
-                ledger::afford(groups, may, room);
+                ledger::afford(own, may, room);
             }
         }
     }
@@ -205,7 +223,7 @@ impl Adaptive {
             all += both;
             for end in 0..2 {
                 accesses[end] += own[end];
-                reads[end] += both * of.process.reads[places[end]];
+                reads[end] += both * of.sight.reads[places[end]];
             }
         }
         [0, 1].map(|end| Served {
@@ -214,17 +232,17 @@ impl Adaptive {
         })
     }
 
-    /// What an access of the process saves as it counts, ns.
+    /// What an access of these pages saves as it counts, ns.
     fn saved(&self, of: &Of<'_>, pair: Pair) -> f64 {
         let first = |side: usize| self.sides.places(side)[0];
-        of.process.saved_ns(first(pair.from), first(pair.to)) * of.weight
+        of.sight.saved_ns(first(pair.from), first(pair.to)) * of.weight
     }
 
     fn visit_saves(&self, of: &Of<'_>, pair: Pair) -> f64 {
         of.process.visit_saves(self.saved(of, pair))
     }
 
-    /// Visits a second of all processes' pages on that side, by class.
+    /// Visits a second of all parts' pages on that side, by class.
     fn all_rates(&self, worth: &Worth<'_>, side: usize) -> Vec<[f64; CLASSES]> {
         let of = |of: &Option<Of<'_>>| match of {
             Some(of) => self.rates(of, side),
@@ -235,13 +253,13 @@ impl Adaptive {
 
     /// Visits a second of its pages on that side, by class.
     fn rates(&self, of: &Of<'_>, side: usize) -> [f64; CLASSES] {
-        match of.known {
+        match of.known.as_deref() {
             Some(Known::Lag(_)) => of.process.lag.rates(self.sides.places(side)),
             Some(Known::First(_)) | None => of.process.rates,
         }
     }
 
-    /// D of the places of one process's groups on a side.
+    /// D of the places of one part's groups on a side.
     #[expect(clippy::cast_precision_loss, reason = "base pages of a page")]
     fn places(
         &self,
@@ -266,7 +284,7 @@ impl Adaptive {
                 cost: self.costs.of(size),
                 ask: ask * each,
             };
-            let worth = match known {
+            let worth = match known.as_ref() {
                 Known::Lag(m) => later::differences(m, rates, terms),
                 Known::First(Some(fit)) => fit.differences(terms),
                 Known::First(None) => [0.0; CLASSES],

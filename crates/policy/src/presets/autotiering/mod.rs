@@ -96,6 +96,7 @@ pub static PRESET: Preset = Preset {
     paper: Some("AutoTiering, ATC '21"),
     needs: Capabilities::HINT_FAULTS.union(Capabilities::ACCESSED_BITS),
     uses: Capabilities::EXCHANGE.union(Capabilities::LATENCIES),
+    on_sockets: Capabilities::empty(),
     priorities: false,
     limits: false,
     colour: Colour {

@@ -88,6 +88,7 @@ pub static PRESET: Preset = Preset {
     paper: Some("Chrono, EuroSys '25"),
     needs: Capabilities::HINT_FAULTS.union(Capabilities::ACCESSED_BITS),
     uses: Capabilities::CHOSEN_FAULTS,
+    on_sockets: Capabilities::empty(),
     priorities: false,
     limits: false,
     colour: Colour {

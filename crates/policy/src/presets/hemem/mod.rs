@@ -113,6 +113,7 @@ const SAMPLED: Preset = Preset {
     needs: Capabilities::SAMPLES,
     // Writers wait: 3.4 of its paper.
     uses: Capabilities::MAPPINGS.union(Capabilities::WRITERS_WAIT),
+    on_sockets: Capabilities::empty(),
     priorities: true,
     limits: false,
     colour: Colour {

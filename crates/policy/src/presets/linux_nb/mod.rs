@@ -25,6 +25,7 @@ pub static PRESET: Preset = Preset {
     paper: None,
     needs: kernel::NEEDS,
     uses: Capabilities::empty(),
+    on_sockets: Capabilities::empty(),
     priorities: false,
     limits: false,
     colour: Colour {

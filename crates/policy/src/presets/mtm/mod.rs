@@ -96,11 +96,11 @@ pub static PRESET: Preset = Preset {
     paper: Some("MTM, EuroSys '24"),
     needs: Capabilities::ACCESSED_BITS,
     uses: Capabilities::SAMPLES
-        .union(Capabilities::HINT_FAULTS)
         .union(Capabilities::MAPPINGS)
         .union(Capabilities::ADAPTIVE_COPY)
         // What the agent has of it: it copies beside the program, and the first write waits for the rest.
         .union(Capabilities::WRITERS_WAIT),
+    on_sockets: Capabilities::HINT_FAULTS,
     priorities: false,
     limits: false,
     colour: Colour {

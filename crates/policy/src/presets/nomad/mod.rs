@@ -75,6 +75,7 @@ pub static PRESET: Preset = Preset {
     paper: Some("Nomad, OSDI '24"),
     needs: Capabilities::HINT_FAULTS.union(Capabilities::ACCESSED_BITS),
     uses: Capabilities::TRANSACTIONS.union(Capabilities::SHADOWS),
+    on_sockets: Capabilities::empty(),
     priorities: false,
     limits: false,
     colour: Colour {

@@ -37,6 +37,7 @@ pub static PRESET: Preset = Preset {
     paper: Some("TPP, ASPLOS '23"),
     needs: kernel::NEEDS,
     uses: Capabilities::empty(),
+    on_sockets: Capabilities::empty(),
     priorities: false,
     limits: false,
     colour: Colour {

@@ -72,10 +72,12 @@ impl Quiet {
 pub struct Scanner {
     settings: KernelSettings,
     sizing: ScanSizing,
+    /// Set from the first scan on.
+    step_ms: u64,
 }
 
 impl Scanner {
-    /// Takes the settings and stops the kernel's own promotion. Nothing is armed yet. A scan will look at
+    /// Nothing is armed nor set yet. A scan will look at
     /// `bytes` in one step at most, in whole MiB, at least one. `running`: the threads are there already. The machine
     /// has `memory` bytes.
     ///
@@ -83,27 +85,33 @@ impl Scanner {
     ///
     /// Where they cannot be changed.
     pub fn open(bytes: u64, running: bool, memory: u64) -> Result<Self, SettingsError> {
-        let mut settings = KernelSettings::acquire(Path::new("/"))?;
+        let settings = KernelSettings::acquire(Path::new("/"))?;
         let sizing = ScanSizing::new(bytes, memory);
         let step_ms = sizing.delay().0 / 1_000_000;
         let found = settings.get(Setting::ScanDelayMs);
-        for (setting, value) in [
-            (Setting::PromoteRateLimitMbps, 0),
-            (Setting::ScanDelayMs, step_ms),
-        ] {
-            if let SetOutcome::Foreign { found } = settings.set(setting, value)? {
-                tracing::warn!(
-                    "Setting {setting:?} is {found} by somebody else's doing and stays so"
-                );
-            }
-        }
         Ok(Self {
             settings,
             sizing: match found.filter(|_| running) {
                 Some(ms) => sizing.with_delay(Nanos::from_millis(ms)),
                 None => sizing,
             },
+            step_ms,
         })
+    }
+
+    /// Stops the kernel's own promotion, and sets the time between the steps of threads to come.
+    fn take(&mut self) -> Result<(), SettingsError> {
+        for (setting, value) in [
+            (Setting::PromoteRateLimitMbps, 0),
+            (Setting::ScanDelayMs, self.step_ms),
+        ] {
+            if let SetOutcome::Foreign { found } = self.settings.set(setting, value)? {
+                tracing::warn!(
+                    "Setting {setting:?} is {found} by somebody else's doing and stays so"
+                );
+            }
+        }
+        Ok(())
     }
 
     /// Arms pages of that scope, each once a period, in processes of which the largest has so many
@@ -122,6 +130,7 @@ impl Scanner {
             ScanScope::Slow => ScanMode::Tiering,
             ScanScope::All => ScanMode::Both,
         };
+        self.take()?;
         let size_mb = self.sizing.size(largest, period) >> 20;
         self.set(mode, period, u32::try_from(size_mb).unwrap_or(u32::MAX))
     }

@@ -268,6 +268,8 @@ impl Tracking {
         // A scan that may have been of either kind counts as one that leaves out the top tier.
         let before = clock::now();
         if scan.period == Nanos::MAX {
+            // What it arms all the same is slow.
+            tracker.mode(false, before);
             return scanner.stop();
         }
         scanner.apply(scan.scope, scan.period, scan.largest)?;
@@ -302,7 +304,9 @@ impl Tracking {
             }
             // They go on at their small cost; a paused engine takes no notice.
             (Source::Pmu(_) | Source::ChosenFaults(_), _) => Ok(()),
-            (Source::HintFaults(_, scanner), true) => scanner.stop(),
+            // Who has asked for nothing yet leaves the kernel's own balancing on.
+            (Source::HintFaults(_, scanner), true) if self.scan.is_some() => scanner.stop(),
+            (Source::HintFaults(..), true) => Ok(()),
             (Source::HintFaults(..), false) => self.arm(),
         };
         if let Err(error) = done {

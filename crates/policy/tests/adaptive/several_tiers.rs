@@ -5,6 +5,7 @@ use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::Tiers;
 use terrace_core::Views;
+use terrace_policy::Share;
 use terrace_policy::presets::adaptive::Adaptive;
 use terrace_policy::presets::adaptive::Params;
 
@@ -142,6 +143,30 @@ fn pages_go_to_the_socket_whose_threads_access_them() {
     assert_eq!(machine.faults, 0);
     let own_share = own(&machine);
     assert!(own_share.iter().all(|own| *own < 10), "{own_share:?} %");
+}
+
+#[test]
+fn a_ceiling_is_of_the_dram_of_all_sockets() {
+    let by_halves = |page: usize| u16::from(page >= PAGES / 2);
+    let most = DRAM / 2;
+    let mut machine = machine(vec![2; PAGES]);
+    machine.accessed_from = Some(Box::new(by_halves));
+    machine.shares(
+        false,
+        Share {
+            ceiling_bytes: Some(most as u64 * 4096),
+            ..Share::default()
+        },
+    );
+    for _ in 0..40 {
+        machine.pass(eighths([500.0, 0.2, 50.0, 0.2, 500.0, 0.2, 50.0, 0.2]));
+    }
+    assert!(machine.figure("told_apart") > PAGES as u64 / 2);
+    let fast = machine.at.iter().filter(|at| **at < 2).count();
+    assert!(
+        fast > most * 9 / 10 && fast <= most,
+        "{fast} pages of {most}"
+    );
 }
 
 #[test]

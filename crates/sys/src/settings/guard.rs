@@ -133,7 +133,14 @@ impl KernelSettings {
         let idled = self.record.idles();
         let before = self.wish(setting, Some(value));
         if self.record.idles() != idled {
-            settle(&self.root, &self.file, &mut self.record)?;
+            if let Err(error) = settle(&self.root, &self.file, &mut self.record) {
+                self.wish(setting, before);
+                self.file.write(&self.record)?;
+                return Err(error);
+            }
+            let missing = self.record.idle_settings();
+            let missing = missing.filter(|s| s.read(&self.root).ok().flatten().is_none());
+            self.out_of_reach.extend(missing);
         }
         let done = apply(&self.root, &self.file, &mut self.record, setting);
         if done.is_err() {

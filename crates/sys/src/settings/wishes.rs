@@ -14,15 +14,16 @@
 use super::Setting;
 use super::record::Record;
 
-/// Longest time that the kernel takes, ms.
-const LONGEST_MS: u64 = i32::MAX as u64;
+/// A pass over all memory of a process, ms. Not longer, as a thread that the kernel gives a new time between its steps meanwhile keeps that afterwards until its next hint
+/// fault.
+const IDLE_PASS_MS: u64 = 3_600_000;
 
-/// A setting where the scanner is to mark next to nothing, and the kernel to move nothing.
+/// A setting where the scanner is to mark next to nothing, and the kernel to move nothing (but into a fast node with more than 1 GiB or 1/16 of itself free).
 const fn idle(setting: Setting) -> Option<u64> {
     match setting {
         Setting::NumaBalancing => Some(2),
         Setting::PromoteRateLimitMbps => Some(0),
-        Setting::ScanPeriodMinMs | Setting::ScanPeriodMaxMs => Some(LONGEST_MS),
+        Setting::ScanPeriodMinMs | Setting::ScanPeriodMaxMs => Some(IDLE_PASS_MS),
         // The kernel divides by it.
         Setting::ScanSizeMb => Some(1),
         Setting::ScanDelayMs | Setting::HotThresholdMs | Setting::DemotionEnabled => None,

@@ -187,11 +187,12 @@ impl Chunks {
         self.census.retain(|(of, _), _| *of != pid);
     }
 
-    /// Nothing is known of the process's pages any more but where they are.
+    /// Nothing is known of the process's pages any more but where they are, and who accessed them until now.
     pub(super) fn begin_anew(&mut self, pid: Pid, pass: u32) {
         for (_, chunk) in self.of(pid) {
             chunk.levels.fill(0);
             chunk.then = None;
+            chunk.accessors.forget();
             chunk.since = pass;
         }
         let own = self.census.range_mut((pid, 0)..=(pid, Accessor::MAX));

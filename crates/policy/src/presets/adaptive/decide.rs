@@ -42,9 +42,9 @@ impl Adaptive {
         all.for_each(|process| process.over = false);
         self.settle(now);
         let counts = self.chunks.census().clone();
+        self.arm(now);
         let plan = self.plan(&counts);
         self.split(now, &counts);
-        self.arm(now);
         let shown = self.shown(&counts, &plan);
         // Likewise once in a pass.
         if now < self.pace_at {

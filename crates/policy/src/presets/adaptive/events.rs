@@ -38,7 +38,10 @@ impl Policy for Adaptive {
             Event::Memory { node, memory } => self.memory.sampled(node, memory),
             Event::Moved { pages, size, busy } => self.costs.moved(pages, size, busy),
             Event::Ended { page, verdict, .. } => self.end_move(page, verdict),
-            Event::Runs { pid, cpu_node } => self.runs(pid, cpu_node),
+            Event::Runs { pid, cpu_node } => {
+                self.runs(pid, cpu_node);
+                self.arming.look(now);
+            }
             Event::Share { pid, share } => {
                 self.shares.insert(pid, share);
             }
@@ -74,10 +77,10 @@ impl Policy for Adaptive {
             } => self.splitting.refused(),
             Event::Refused {
                 what: Action::Scan { .. },
-                ..
-            } => self.arming.refused(),
+                why,
+            } => self.arming.refused(why),
             Event::HintFault { page, cpu_node, .. } => self.faulted(page, cpu_node),
-            Event::Armed { pid, range, .. } => self.armed(now, pid, range),
+            Event::Armed { pid, range, scope } => self.armed(now, (pid, range), scope),
             Event::Faulted { faults, took } => self.arming.took(faults, took),
             Event::Unmapped { pid, range } => self.chunks.unmapped(pid, range),
             Event::Gone { pid } => {
@@ -85,6 +88,7 @@ impl Policy for Adaptive {
                 self.processes.remove(&pid);
                 self.runs_on.remove(&pid);
                 self.shares.remove(&pid);
+                self.arming.look(now);
             }
             Event::Sampled { write: true, .. }
             | Event::Mapped { .. }
@@ -120,11 +124,11 @@ impl Policy for Adaptive {
         if now >= self.look_at {
             self.look(now);
         }
+        if now >= self.arming.at && self.arm(now) {
+            self.plan_at = now;
+        }
         if now >= self.plan_at {
             self.decide(now);
-        }
-        if now >= self.arming.at {
-            self.arm(now);
         }
     }
 

@@ -202,7 +202,11 @@ impl Adaptive {
             address: page.addr.0,
             bytes: page.size.bytes(),
             fast: sight.is_fastest(chunk.spread.get(index)),
-            accessed_from: self.latencies.node_of(accessor).map(|node| node.0),
+            accessed_from: self
+                .latencies
+                .node_of(accessor)
+                .filter(|_| process.runs_on.is_none())
+                .map(|node| node.0),
             rate: (level > 0).then(|| rate_of(level)),
             value_ns: process.values[class_of(level)] * self.saves_at_most(sight),
             move_ns: self.costs.of(page.size),

@@ -17,6 +17,7 @@ use terrace_core::Pid;
 
 use super::Adaptive;
 use super::chunks::Counts;
+use super::process::Process;
 use super::select;
 use super::select::Bounds;
 use super::select::Group;
@@ -66,7 +67,7 @@ impl Adaptive {
     pub(super) fn limits(&self, counts: &Counts) -> Limits {
         let mut limits = Limits::default();
         let mut whose: BTreeMap<Pid, usize> = BTreeMap::new();
-        for ((pid, accessor), census) in counts {
+        for ((pid, _), census) in counts {
             let share = self.shares.get(pid).filter(|share| share.is_limited());
             let owner = share.map(|share| {
                 *whose.entry(share.whose.unwrap_or(*pid)).or_insert_with(|| {
@@ -76,7 +77,7 @@ impl Adaptive {
             });
             if let Some(owner) = owner {
                 let process = self.processes.get(pid);
-                let sight = process.map(|process| process.sights.of(*accessor));
+                let sight = process.map(Process::sight);
                 limits.owners[owner].fast += sight.map_or(0, |sight| sight.on_fastest(census));
             }
             limits.of.push(owner);
@@ -89,7 +90,8 @@ impl Adaptive {
         let above = (0..limits.owners.len()).filter(|owner| limits.above(*owner) > 0);
         let sides = (0..self.sides.len()).filter(|side| {
             let place = self.sides.places(*side)[0];
-            self.all_sights().any(|sight| sight.is_fastest(place))
+            let mut all = self.processes.values();
+            all.any(|process| process.sight().is_fastest(place))
         });
         let sides: Vec<usize> = sides.collect();
         above
@@ -101,7 +103,7 @@ impl Adaptive {
     pub(super) fn limit(&self, limits: &mut Limits, pair: Pair, worth: &Worth<'_>) -> bool {
         let fast = |sight: &Sight, side: usize| sight.is_fastest(self.sides.places(side)[0]);
         let begins = |sight: &Sight| fast(sight, pair.to) && !fast(sight, pair.from);
-        let of = limits.of.iter().zip(worth.sights());
+        let of = limits.of.iter().zip(worth.means());
         let here = of.map(|(of, sight)| of.filter(|_| sight.is_some_and(begins)));
         limits.here = here.collect();
         limits.here.iter().any(Option::is_some)

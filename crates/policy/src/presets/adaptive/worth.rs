@@ -83,9 +83,10 @@ impl<'a> Of<'a> {
 }
 
 impl Worth<'_> {
-    /// Memory as they see it, of those in that order that are known.
-    pub(super) fn sights(&self) -> impl Iterator<Item = Option<&Sight>> {
-        self.0.iter().map(|of| of.as_ref().map(|of| of.sight))
+    /// Memory as their processes see it in the mean, of those in that order that are known.
+    pub(super) fn means(&self) -> impl Iterator<Item = Option<&Sight>> {
+        let all = self.0.iter();
+        all.map(|of| of.as_ref().map(|of| of.process.sight()))
     }
 }
 

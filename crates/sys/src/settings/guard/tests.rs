@@ -344,7 +344,7 @@ fn is_idle(root: &TempDir) -> bool {
     let idle = [
         (Setting::NumaBalancing, "2"),
         (Setting::PromoteRateLimitMbps, "0"),
-        (Setting::ScanPeriodMinMs, "2147483647"),
+        (Setting::ScanPeriodMinMs, "3600000"),
         (Setting::ScanSizeMb, "1"),
     ];
     idle.into_iter().all(|(s, v)| value(root, s) == v)
@@ -418,6 +418,12 @@ fn without_debugfs_the_scanner_is_only_switched() {
     let mut settings = KernelSettings::acquire(root.path()).unwrap();
     let fast = rate(ScanMode::Tiering, 100);
     assert_eq!(settings.set_scan_rate(&fast).unwrap(), []);
+    assert_eq!(value(&root, Setting::NumaBalancing), "2");
+    assert_eq!(settings.out_of_reach().count(), 3);
+    drop(settings);
+    // Nor can it idle at a pace of ours.
+    let mut settings = KernelSettings::acquire(root.path()).unwrap();
+    set(&mut settings, Setting::NumaBalancing, 0);
     assert_eq!(value(&root, Setting::NumaBalancing), "2");
     assert_eq!(settings.out_of_reach().count(), 3);
     fs::remove_file(Setting::NumaBalancing.path(root.path())).unwrap();

@@ -53,7 +53,7 @@ fn what_is_all_on_fast_memory_is_left_to_the_kernels_balancing() {
          done
          touch /tmp/slow
          until [ $(cat $mode) != 1 ]; do sleep 0.2; kill -0 $sup || exit 9; done
-         [ $(cat /proc/sys/kernel/numa_balancing_promote_rate_limit_MBps) = 0 ] || exit 5
+         [ $(cat $mode) = 0 ] || [ $(cat /proc/sys/kernel/numa_balancing_promote_rate_limit_MBps) = 0 ] || exit 5
          {END}; wait $sup || exit 3
          [ $(cat $mode) = 1 ] || exit 4
          cat /tmp/out"

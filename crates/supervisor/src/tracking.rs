@@ -252,13 +252,6 @@ impl Tracking {
         })
     }
 
-    /// Whether this has the scanner, which then arms nothing for now.
-    pub fn stops_scanner(&mut self) -> bool {
-        // That it cannot be stopped has been said.
-        let _ = self.scan(ScanScope::All, Nanos::MAX, 0);
-        matches!(self.source, Source::HintFaults(..))
-    }
-
     /// Has the scanner do what was asked for, if anything was.
     fn arm(&mut self) -> Result<(), SettingsError> {
         let (Source::HintFaults(tracker, scanner), Some(scan)) = (&mut self.source, self.scan)

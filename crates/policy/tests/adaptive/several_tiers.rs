@@ -63,8 +63,8 @@ fn what_is_hottest_is_nearest_and_what_is_warm_on_the_other_socket() {
     assert!(moves * 2 < DRAM * 3, "{moves} moves of {DRAM} hot pages");
 }
 
-/// Two programs whose hot pages are each on the other's socket, and both are full.
-fn crossed(bound: bool) -> Machine {
+/// Two halves whose hot pages are each on the other's socket, and both are full.
+fn across() -> Vec<u16> {
     let half = PAGES / 2;
     let at = |page: usize| match page {
         page if page < DRAM - 32 => 1,
@@ -72,8 +72,22 @@ fn crossed(bound: bool) -> Machine {
         page if page < half => 2,
         _ => 3,
     };
-    let mut machine = machine((0..PAGES).map(at).collect());
-    machine.second = half;
+    (0..PAGES).map(at).collect()
+}
+
+/// How much of each hot part is on the node of who accesses it.
+fn own(machine: &Machine) -> [usize; 2] {
+    let half = PAGES / 2;
+    [
+        share(machine, 0..DRAM, 0),
+        share(machine, half..half + DRAM, 1),
+    ]
+}
+
+/// Two programs, each with a half.
+fn crossed(bound: bool) -> Machine {
+    let mut machine = machine(across());
+    machine.second = PAGES / 2;
     for (second, node) in [(false, 0), (true, 1)] {
         machine.runs_on(second, bound.then_some(NodeId(node)));
     }
@@ -86,11 +100,7 @@ fn crossed(bound: bool) -> Machine {
 #[test]
 fn pages_of_programs_that_are_bound_change_sockets() {
     let machine = crossed(true);
-    let half = PAGES / 2;
-    let own = [
-        share(&machine, 0..DRAM, 0),
-        share(&machine, half..half + DRAM, 1),
-    ];
+    let own = own(&machine);
     assert!(own.iter().all(|own| *own >= 95), "{own:?} % are local");
 }
 
@@ -104,28 +114,12 @@ fn without() -> Params {
 /// One program that runs on both sockets: those of one access the first half of its memory, those of the other the second, and the hot part of each is on
 /// the other's node.
 fn of_threads(params: Params, accessed_from: impl Fn(usize) -> u16 + 'static) -> Machine {
-    let half = PAGES / 2;
-    let at = |page: usize| match page {
-        page if page < DRAM - 32 => 1,
-        page if (half..half + DRAM - 32).contains(&page) => 0,
-        page if page < half => 2,
-        _ => 3,
-    };
-    let mut machine = machine_with(params, (0..PAGES).map(at).collect());
+    let mut machine = machine_with(params, across());
     machine.accessed_from = Some(Box::new(accessed_from));
     for _ in 0..40 {
         machine.pass(eighths([500.0, 0.2, 0.2, 0.2, 500.0, 0.2, 0.2, 0.2]));
     }
     machine
-}
-
-/// How much of each hot part is on the node of who accesses it.
-fn own(machine: &Machine) -> [usize; 2] {
-    let half = PAGES / 2;
-    [
-        share(machine, 0..DRAM, 0),
-        share(machine, half..half + DRAM, 1),
-    ]
 }
 
 #[test]

@@ -54,8 +54,8 @@ impl Trackers {
         if !std::mem::take(&mut self.balancing) {
             return;
         }
-        let mut all = self.all.iter_mut();
-        if all.any(Tracking::stops_scanner) {
+        // Who has the scanner has it arm nothing; that it cannot be stopped has been said.
+        if self.scan(ScanScope::All, Nanos::MAX, 0) != Err(Refusal::Unserved) {
             return;
         }
         self.quiet = Quiet::keep().unwrap_or_else(|error| {

@@ -70,7 +70,7 @@ fn the_default_learns_which_socket_accesses_what() {
     let told = until_more("$sup", "told_apart", 30_000);
     let script = format!(
         "terrace-lab mark start || exit 99; mode=/proc/sys/kernel/numa_balancing; echo 1 > $mode
-         terrace run --stats=/tmp/stats -- terrace-bench gups-crossed threads=2 --fast-free 60M --order 0,1,2,3 --order 1,0,3,2 \
+         terrace run --stats=/tmp/stats -- terrace-bench gups-crossed threads=2 --fast-node 0 --slow-node 3 --order 0,1,2,3 --order 1,0,3,2 \
            --seconds 5m > /tmp/out & sup=$!
          {READY}; {told}
          bench=$(pgrep -x terrace-bench); terrace why $bench | tee /tmp/why

@@ -2,7 +2,7 @@
 //! Which socket's processors access a chunk, by hint faults. Accessed bits do not say.
 //!
 //! ```text
-//! p(c)   = (faults from c + 2) / (all faults + 2 * sockets)     as if each had had two before: eight of two sockets are no less than seven
+//! p(c)   = (faults from c + 2) / (all faults + 2 * sockets)     as if each had had two before
 //! mostly = c  where p(c) is nearer to 1 than to 1 / sockets,  else all
 //! ```
 //!

@@ -28,7 +28,6 @@ use terrace_core::Range;
 use super::Adaptive;
 use super::accessors::ALL;
 use super::classes::CLASSES;
-use super::decide::SIZES;
 use super::pace::BUSY_SHARE;
 use super::pace::REST_SHARE;
 use super::places::PLACES;
@@ -302,29 +301,24 @@ impl Adaptive {
     }
 
     /// Whose accesses are asked for, if any.
-    #[expect(clippy::cast_precision_loss, reason = "numbers of pages")]
     fn wanted(&self) -> Option<Wanted> {
-        if !self.has_slow_pages() {
+        let mut all = self.processes.values();
+        if !all.any(|process| process.sights.differ()) || !self.has_slow_pages() {
             return None;
         }
         let mut wanted = Wanted::default();
         for (pid, process) in &self.processes {
-            let mut sizes = [0.0; SIZES.len()];
-            for (_, census) in self.chunks.census_of(*pid) {
-                for ((sum, pages), size) in sizes.iter_mut().zip(census.1).zip(SIZES) {
-                    *sum += pages as f64 / size.base_pages() as f64;
-                }
-            }
-            let pages = sizes.iter().sum::<f64>();
             // Who does not run is neither armed nor slowed down.
             if process.clock.runs < RUNS {
                 continue;
             }
+            let [base, huge] = self.chunks.pages_of(*pid);
+            let pages = base + huge;
             wanted.all += pages;
             wanted.slowest = wanted.slowest.max(pages / process.clock.runs);
             if process.sights.differ() {
                 wanted.pages += pages;
-                wanted.huge += sizes[1];
+                wanted.huge += huge;
             }
         }
         (wanted.pages > 0.0 && wanted.slowest > 0.0).then_some(wanted)

@@ -155,8 +155,7 @@ impl Adaptive {
         };
         let (mut taken, mut saves) = (0, [0.0; 2]);
         for (_, chunk) in self.chunks.of(pid) {
-            let reads = &process.sights.of(chunk.accessors.mostly()).reads;
-            let (ways, chunk_saves) = of_chunk(chunk, reads);
+            let (ways, chunk_saves) = of_chunk(chunk, &process.sight_of(chunk).reads);
             taken += u64::from(ways[0].count()) * chunk.size().base_pages();
             saves = [0, 1].map(|way| saves[way] + chunk_saves[way]);
         }

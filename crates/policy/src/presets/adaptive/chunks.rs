@@ -2,6 +2,7 @@
 //! All pages, by 2 MiB. A chunk that two passes did not tell of is gone.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use terrace_core::CHUNK_BYTES;
 use terrace_core::CHUNK_PAGES;
@@ -15,6 +16,7 @@ use super::accessors::Accessor;
 use super::accessors::Part;
 use super::census::Census;
 use super::chunk::Chunk;
+use super::decide::SIZES;
 use super::lag;
 use super::places::Place;
 use super::places::Spread;
@@ -70,8 +72,20 @@ impl Chunks {
 
     /// Those of a process.
     pub(super) fn census_of(&self, pid: Pid) -> impl Iterator<Item = (Accessor, &Census)> {
-        let own = self.census.range((pid, 0)..=(pid, Accessor::MAX));
+        let own = self.census.range(parts_of(pid));
         own.map(|((_, accessor), census)| (*accessor, census))
+    }
+
+    /// How many pages a process has, by size.
+    #[expect(clippy::cast_precision_loss, reason = "numbers of pages")]
+    pub(super) fn pages_of(&self, pid: Pid) -> [f64; SIZES.len()] {
+        let mut all = [0; SIZES.len()];
+        for (_, census) in self.census_of(pid) {
+            all.iter_mut()
+                .zip(census.1)
+                .for_each(|(sum, pages)| *sum += pages);
+        }
+        [0, 1].map(|at: usize| all[at] as f64 / SIZES[at].base_pages() as f64)
     }
 
     /// A processor of that socket, of so many, accessed a page of the chunk. Whether that makes the first chunk of a part.
@@ -148,15 +162,7 @@ impl Chunks {
 
     /// The process gave these addresses back.
     pub(super) fn unmapped(&mut self, pid: Pid, range: Range) {
-        if range.bytes() == 0 {
-            return;
-        }
-        let (first, last) = (range.start.0 / CHUNK_BYTES, (range.end.0 - 1) / CHUNK_BYTES);
-        let keys: Vec<Key> = self
-            .all
-            .range((pid, first)..=(pid, last))
-            .map(|(key, _)| *key)
-            .collect();
+        let keys: Vec<Key> = self.within(pid, range).map(|(key, _)| *key).collect();
         for key in keys {
             let pages = if self.all[&key].huge { 1 } else { CHUNK_PAGES };
             for index in 0..pages {
@@ -173,12 +179,16 @@ impl Chunks {
 
     /// Pages of a process that are in its chunks there, a huge one counted once.
     pub(super) fn pages_in(&self, pid: Pid, range: Range) -> u64 {
-        if range.bytes() == 0 {
-            return 0;
-        }
-        let (first, last) = (range.start.0 / CHUNK_BYTES, (range.end.0 - 1) / CHUNK_BYTES);
-        let all = self.all.range((pid, first)..=(pid, last));
+        let all = self.within(pid, range);
         all.map(|(_, chunk)| u64::from(chunk.present.count())).sum()
+    }
+
+    /// Chunks of a process of which some addresses are in a range.
+    fn within(&self, pid: Pid, range: Range) -> impl Iterator<Item = (&Key, &Chunk)> {
+        let first = range.start.0 / CHUNK_BYTES;
+        let all = self.all.range((pid, first)..=(pid, u64::MAX));
+        all.take_while(move |((_, number), _)| number * CHUNK_BYTES < range.end.0)
+            .filter(move |_| range.bytes() > 0)
     }
 
     /// The process is gone.
@@ -195,7 +205,7 @@ impl Chunks {
             chunk.accessors.forget();
             chunk.since = pass;
         }
-        let own = self.census.range_mut((pid, 0)..=(pid, Accessor::MAX));
+        let own = self.census.range_mut(parts_of(pid));
         own.for_each(|(_, census)| census.forget_levels());
     }
 
@@ -239,6 +249,11 @@ impl Chunks {
         let each = CHUNK_PAGES + size_of::<Chunk>() + size_of::<Key>() + size_of::<Spread>();
         (self.all.len() * each + lag::copied(self.all.len())) as u64
     }
+}
+
+/// All parts of a process.
+const fn parts_of(pid: Pid) -> RangeInclusive<Part> {
+    (pid, 0)..=(pid, Accessor::MAX)
 }
 
 /// Which part of its process a chunk is.

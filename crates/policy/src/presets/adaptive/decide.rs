@@ -130,8 +130,7 @@ impl Adaptive {
         }
         let others = changed || forget.is_some();
         turn(&mut self.chunks, (pid, process), others, keep);
-        let reads = self.latencies.by_accessor(&self.places, process.runs_on);
-        process.sights = Sights::new(&reads, &self.places);
+        process.sights = Sights::new(&self.latencies, &self.places, process.runs_on);
         process.end_pass(&self.params, self.chunks.census_of(pid));
         if parts == 1 {
             self.chunks.expire(pid, process.pass);

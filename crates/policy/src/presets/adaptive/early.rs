@@ -25,7 +25,13 @@ impl Adaptive {
         let Some((process, chunk)) = self.processes.get(&key.0).zip(self.chunks.get(key)) else {
             return;
         };
-        let sight = process.sights.of(chunk.accessors.mostly());
+        let knows = self.memory.is_known() && !self.balance.is_loaded();
+        // How much of it is fast a plan says.
+        let share = self.shares.get(&key.0).copied().unwrap_or_default();
+        if !knows || share.ceiling_bytes.is_some() {
+            return;
+        }
+        let sight = process.sight_of(chunk);
         let queued = |side: usize| self.moves.plan.0.get(side).map_or(0, Queue::queued);
         let spare = |side: usize| self.spare(side) - i128::from(queued(side));
         let fastest =
@@ -38,12 +44,6 @@ impl Adaptive {
         let plan = &mut self.moves.plan.0;
         if plan.len() <= side {
             plan.resize_with(side + 1, Queue::default);
-        }
-        let knows = self.memory.is_known() && !self.balance.is_loaded();
-        // How much of it is fast a plan says.
-        let share = self.shares.get(&key.0).copied().unwrap_or_default();
-        if !knows || share.ceiling_bytes.is_some() {
-            return;
         }
         let size = chunk.size();
         let cost = self.costs.of(size);

@@ -86,7 +86,7 @@ impl Adaptive {
     pub(super) fn believes(&self, now: Nanos, about: About) -> Option<Belief> {
         let process = self.processes.get(&about.pid)?;
         Some(Belief {
-            saved_ns: self.saved_at_most(process),
+            saved_ns: self.saved_at_most(process.sight()),
             accesses_a_visit: process.accesses.of_a_visit(),
             move_base_ns: self.costs.of(PageSize::Base4K),
             move_huge_ns: self.costs.of(PageSize::Huge2M),
@@ -127,11 +127,7 @@ impl Adaptive {
     }
 
     /// What an access saves between the slowest memory and the fastest, ns.
-    fn saved_at_most(&self, process: &Process) -> f64 {
-        self.saves_at_most(process.sight())
-    }
-
-    fn saves_at_most(&self, sight: &Sight) -> f64 {
+    fn saved_at_most(&self, sight: &Sight) -> f64 {
         let (least, most) = latencies::ends(&sight.reads, &self.places);
         most - least
     }
@@ -148,7 +144,7 @@ impl Adaptive {
     }
 
     fn class_beliefs(&self, about: About, process: &Process) -> Vec<ClassBelief> {
-        let saved = self.saved_at_most(process);
+        let saved = self.saved_at_most(process.sight());
         let parts = || {
             let all = self.chunks.census_of(about.pid);
             all.map(|(accessor, census)| (process.sights.of(accessor), census))
@@ -208,7 +204,7 @@ impl Adaptive {
                 .filter(|_| process.runs_on.is_none())
                 .map(|node| node.0),
             rate: (level > 0).then(|| rate_of(level)),
-            value_ns: process.values[class_of(level)] * self.saves_at_most(sight),
+            value_ns: process.values[class_of(level)] * self.saved_at_most(sight),
             move_ns: self.costs.of(page.size),
             moving: self.moves.has(page),
         })

@@ -44,7 +44,7 @@ impl Adaptive {
         } else {
             PageBits::NONE
         };
-        let sight = *process.sights.of(chunk.accessors.mostly());
+        let sight = *process.sight_of(chunk);
         let strays = [&fresh, &missed];
         process.away.observed(chunk, &sight.reads, strays, ours);
         let mut observe = |pages: PageBits, step: &Step, one: Seen| {

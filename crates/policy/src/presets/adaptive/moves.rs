@@ -160,9 +160,9 @@ impl Adaptive {
     fn order(&mut self, run: &Run, (side, to): (usize, NodeId), most: usize) -> bool {
         let (pid, bytes) = (run.key.0, run.size.bytes());
         let place = self.places.of(to);
-        let up = self
-            .sight_of(run.key)
-            .is_some_and(|sight| sight.saved_ns(run.from, place) > 0.0);
+        let of = self.processes.get(&pid).zip(self.chunks.get(run.key));
+        let sight = of.map(|(process, chunk)| process.sight_of(chunk));
+        let up = sight.is_some_and(|sight| sight.saved_ns(run.from, place) > 0.0);
         let (going, paid) = if up {
             self.pays(run, (side, place), most)
         } else {
@@ -199,11 +199,8 @@ impl Adaptive {
     }
 
     /// What a process may owe once, ns: what it takes to move each of its pages.
-    #[expect(clippy::cast_precision_loss, reason = "numbers of pages")]
     pub(super) fn once(&self, pid: Pid) -> f64 {
-        let parts = self.chunks.census_of(pid);
-        let sizes = parts.flat_map(|(_, census)| census.1.into_iter().zip(SIZES));
-        let pages = sizes.map(|(pages, size)| (pages as f64 / size.base_pages() as f64, size));
+        let pages = self.chunks.pages_of(pid).into_iter().zip(SIZES);
         pages.map(|(pages, size)| pages * self.costs.of(size)).sum()
     }
 

@@ -11,6 +11,7 @@ use super::accessors::ALL;
 use super::accessors::Accessor;
 use super::away::Away;
 use super::census::Census;
+use super::chunk::Chunk;
 use super::classes::CLASSES;
 use super::clock::Clock;
 use super::lag::Lag;
@@ -127,6 +128,11 @@ impl Process {
     /// Memory as its pages see it that nobody's in particular access.
     pub(super) fn sight(&self) -> &Sight {
         self.sights.of(ALL)
+    }
+
+    /// Memory as a chunk's pages see it.
+    pub(super) fn sight_of(&self, chunk: &Chunk) -> &Sight {
+        self.sights.of(chunk.accessors.mostly())
     }
 
     /// Visits of these pages in the pass that is over.

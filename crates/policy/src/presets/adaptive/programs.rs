@@ -20,7 +20,8 @@ impl Adaptive {
             self.ask();
         }
         let runs_on = self.runs_on.get(&pid).copied();
-        let mut process = Process::new(&self.params, self.pace.pass, self.sights(runs_on));
+        let sights = Sights::new(&self.latencies, &self.places, runs_on);
+        let mut process = Process::new(&self.params, self.pace.pass, sights);
         process.runs_on = runs_on;
         self.processes.insert(pid, process);
         self.arming.hurry();
@@ -43,17 +44,11 @@ impl Adaptive {
             Some(node) => self.runs_on.insert(pid, node),
             None => self.runs_on.remove(&pid),
         };
-        let sights = self.sights(cpu_node);
+        let sights = Sights::new(&self.latencies, &self.places, cpu_node);
         if let Some(process) = self.processes.get_mut(&pid) {
             (process.runs_on, process.sights) = (cpu_node, sights);
             self.arming.hurry();
             self.sides_change();
         }
-    }
-
-    /// Memory as a process sees it that runs on the processors of that node, or of several.
-    pub(super) fn sights(&self, runs_on: Option<NodeId>) -> Sights {
-        let reads = self.latencies.by_accessor(&self.places, runs_on);
-        Sights::new(&reads, &self.places)
     }
 }

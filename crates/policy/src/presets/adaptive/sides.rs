@@ -13,7 +13,6 @@ use super::latencies::Reads;
 use super::latencies::alike;
 use super::places::Place;
 use super::sight::Sight;
-use crate::kit::pages::Key;
 
 /// Places that are alike for every process, the fastest tier's first; by their order in the list a side is named.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -102,12 +101,6 @@ impl Adaptive {
             let parts = parts.map(|(accessor, _)| process.sights.of(accessor));
             std::iter::once(process.sight()).chain(parts)
         })
-    }
-
-    /// Memory as a chunk's pages see it.
-    pub(super) fn sight_of(&self, key: Key) -> Option<&Sight> {
-        let (process, chunk) = self.processes.get(&key.0).zip(self.chunks.get(key))?;
-        Some(process.sights.of(chunk.accessors.mostly()))
     }
 
     /// The nodes of a side.

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Memory as it is seen from where a page is accessed: what a read of each place takes, and which are the fastest.
 
+use terrace_core::NodeId;
+
 use super::accessors::ALL;
 use super::accessors::Accessor;
 use super::census::Census;
 use super::latencies;
+use super::latencies::Latencies;
 use super::latencies::Reads;
 use super::places::PLACES;
 use super::places::Place;
@@ -51,9 +54,10 @@ impl Sight {
 pub(super) struct Sights(Vec<Sight>);
 
 impl Sights {
-    /// Of these reads, by [`Accessor`].
-    pub(super) fn new(all: &[Reads], places: &Places) -> Self {
-        Self(all.iter().map(|reads| Sight::new(*reads, places)).collect())
+    /// Of who runs on the processors of that node, or of several.
+    pub(super) fn new(latencies: &Latencies, places: &Places, runs_on: Option<NodeId>) -> Self {
+        let all = latencies.by_accessor(places, runs_on).into_iter();
+        Self(all.map(|reads| Sight::new(reads, places)).collect())
     }
 
     /// As most of a page's accesses see it.

@@ -126,7 +126,7 @@ impl LinuxMachine {
     /// Tells what reads take, where the policy weighs it and it is time; nothing while it is paused, so that it starts afresh.
     pub fn measure_latencies(&mut self, now: Nanos, engine: &mut Engine) {
         if let Some(latencies) = self.latencies.as_mut().filter(|_| engine.paused()) {
-            latencies.open(&self.tiers);
+            latencies.open(now, &self.tiers);
             return;
         }
         if let Some(latencies) = &mut self.latencies {

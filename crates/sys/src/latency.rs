@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How long a read takes that memory serves, by node, as it is now: with what else uses that memory.
 //!
-//! A MiB bound to the node and locked there holds one chain through all its lines, in an order that no prefetcher
+//! A MiB of the node, locked there, holds one chain through all its lines, in an order that no prefetcher
 //! follows. A measurement goes some steps of it: each load needs the one before. The lines are flushed
 //! from the caches first (`clflush`, x86-64). Time is `CLOCK_MONOTONIC`; of several stretches the median counts, as
 //! the thread can lose its processor in one.
+//!
+//! Kernel contract: memory that is bound to a node (`MPOL_BIND`) has the OOM killer end a program, and the largest is the
+//! managed one, where the node has nothing left to reclaim. `MPOL_PREFERRED` takes from other nodes then, and move\_pages(2) reports it
+//! (`__GFP_THISNODE`, for which `__alloc_pages_may_oom` kills nobody).
 
 use std::ptr;
 
@@ -16,11 +20,16 @@ use terrace_core::NodeId;
 use crate::clock;
 use crate::mempolicy;
 use crate::mempolicy::Policy;
+use crate::move_pages;
+use crate::move_pages::PageStatus;
+use crate::move_pages::Sharing;
+use crate::move_pages::Target;
 
 const LINE_WORDS: usize = 8;
 /// A power of two.
 const LINES: usize = 1 << 14;
 const BYTES: usize = LINES * LINE_WORDS * 8;
+const PAGE_BYTES: usize = 4096;
 /// Full period over a power of two: the first is 1 more than a multiple of 4, the second odd.
 const STEP: (usize, usize) = (6_425, 8_191);
 const STRETCHES: usize = 8;
@@ -41,8 +50,8 @@ impl Latency {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for a node the task may not use, `ENOMEM`, also for memory beyond `RLIMIT_MEMLOCK`, `EPERM` where that is 0, `ENOSYS` on
-    /// another processor than x86-64.
+    /// `EINVAL` for a node the task may not use, `ENOMEM` where it has none to give and for memory beyond `RLIMIT_MEMLOCK`, `EPERM`
+    /// where that is 0, `ENOSYS` on another processor than x86-64.
     pub fn open(node: NodeId) -> Result<Self, Errno> {
         if !cfg!(target_arch = "x86_64") {
             return Err(Errno::NOSYS);
@@ -56,9 +65,10 @@ impl Latency {
             words: start.cast(),
             at: 0,
         };
-        mempolicy::mbind(start.addr() as u64, BYTES as u64, &Policy::Bind(vec![node]))?;
-        // Reports failure where a touch would kill.
-        crate::arena::populate(start.addr() as u64, BYTES as u64)?;
+        let address = start.addr() as u64;
+        mempolicy::mbind(address, BYTES as u64, &Policy::Preferred(node))?;
+        crate::arena::populate(address, BYTES as u64)?;
+        bring(address, node)?;
         // Nobody reads most of it for long: reclaim would demote it, whatever it is bound to, or swap it out.
         // SAFETY: the mapping is this value's.
         unsafe { rustix::mm::mlock(start, BYTES) }?;
@@ -100,6 +110,27 @@ impl Latency {
         #[expect(clippy::cast_precision_loss, reason = "microseconds")]
         let each = took.0 as f64 / STRETCH as f64;
         each
+    }
+}
+
+/// Has the pages at an address on the node.
+fn bring(start: u64, node: NodeId) -> Result<(), Errno> {
+    let pages: Vec<u64> = (start..start + BYTES as u64).step_by(PAGE_BYTES).collect();
+    let strays = || -> Result<Vec<u64>, Errno> {
+        let status = move_pages::query(Target::Own, &pages)?;
+        let all = pages.iter().copied().zip(status);
+        let strays = all.filter(|(_, status)| *status != PageStatus::On(node));
+        Ok(strays.map(|(page, _)| page).collect())
+    };
+    let there = strays()?;
+    if there.is_empty() {
+        return Ok(());
+    }
+    move_pages::migrate(Target::Own, &there, node, Sharing::OwnOnly)?;
+    if strays()?.is_empty() {
+        Ok(())
+    } else {
+        Err(Errno::NOMEM)
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Kernel contract: a policy on a range steers pages allocated there from now on; it moves nothing
 //! unless asked. `Preferred` falls back to other nodes and so cannot run a node into the
-//! out-of-memory killer, which `Bind` can. A range with any explicit policy is passed over by the
+//! out-of-memory killer, which `MPOL_BIND` can: it is not offered. A range with any explicit policy is passed over by the
 //! NUMA-balancing scanner (unless it has `MPOL_F_NUMA_BALANCING`).
 //! Nodes are numbered below [`NODES_MAX`].
 
@@ -29,8 +29,6 @@ pub enum Policy {
     /// These nodes, the nearest first, others when they are full; hint faults go on (`MPOL_F_NUMA_BALANCING`, which
     /// the kernel takes with this mode since Linux 6.9).
     PreferredMany(Vec<NodeId>),
-    /// These nodes and no other.
-    Bind(Vec<NodeId>),
     /// These nodes in turn.
     Interleave(Vec<NodeId>),
 }
@@ -42,7 +40,6 @@ impl Policy {
             Self::Local => abi::_bindgen_ty_1::MPOL_LOCAL,
             Self::Preferred(_) => abi::_bindgen_ty_1::MPOL_PREFERRED,
             Self::PreferredMany(_) => abi::_bindgen_ty_1::MPOL_PREFERRED_MANY,
-            Self::Bind(_) => abi::_bindgen_ty_1::MPOL_BIND,
             Self::Interleave(_) => abi::_bindgen_ty_1::MPOL_INTERLEAVE,
         }
     }
@@ -57,7 +54,7 @@ impl Policy {
         match self {
             Self::Default | Self::Local => {}
             Self::Preferred(node) => set(*node),
-            Self::PreferredMany(nodes) | Self::Bind(nodes) | Self::Interleave(nodes) => {
+            Self::PreferredMany(nodes) | Self::Interleave(nodes) => {
                 nodes.iter().copied().for_each(set)
             }
         }
@@ -118,7 +115,7 @@ pub fn set_mempolicy(policy: &Policy) -> Result<(), Errno> {
 ///
 /// `EINVAL` for a node the task may not use, `ENOSYS` without NUMA in the kernel.
 pub fn migrate_own_pages(from: &[NodeId], to: NodeId) -> Result<u64, Errno> {
-    let from = Policy::Bind(from.to_vec()).mask();
+    let from = Policy::Interleave(from.to_vec()).mask();
     let to = Policy::Preferred(to).mask();
     let bits = libc::c_long::from(NODES_MAX) + 1;
     // SAFETY: the masks outlive the call; pages keep their addresses and contents.
@@ -190,7 +187,7 @@ mod tests {
     #[test]
     fn a_node_that_does_not_exist_is_refused() {
         assert_eq!(
-            set_mempolicy(&Policy::Bind(vec![NodeId(1000)])),
+            set_mempolicy(&Policy::Preferred(NodeId(1000))),
             Err(Errno::INVAL)
         );
         assert_eq!(set_mempolicy(&Policy::Default), Ok(()));

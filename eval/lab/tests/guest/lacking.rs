@@ -72,3 +72,30 @@ fn without_permission_the_program_runs_and_the_user_is_told() {
         out.err
     );
 }
+
+/// Who asks the kernel for memory of that node and no other has it kill a program, the largest.
+#[test]
+#[ignore = "boots the emulated machine"]
+fn nobody_is_killed_for_what_a_full_fast_node_does_not_have() {
+    let script = format!(
+        r#"terrace-bench gups threads=1 --fast-free 110M --place fast --seconds 5m > /tmp/out & bench=$!
+         until grep -qs ready /tmp/out; do sleep 0.1; kill -0 $bench || exit 9; done
+         echo 3 > /proc/sys/vm/drop_caches
+         min=/proc/sys/vm/min_free_kbytes; was=$(cat $min); echo $((was * 6)) > $min
+         TERRACE_LOG=info terrace attach --policy adaptive $bench > /tmp/log 2>&1 & sup=$!
+         locked() {{ sed -n 's/^VmLck:[^0-9]*\([0-9]*\) kB/\1/p' /proc/$sup/status; }}
+         until [ 0$(locked) -ge 1024 ]; do sleep 0.2; kill -0 $sup || exit 8; done
+         cat /tmp/log
+         echo $was > $min
+         until [ 0$(locked) -ge 2048 ]; do sleep 0.2; kill -0 $sup || exit 7; done
+         {END}; wait $bench || exit 1
+         wait $sup || exit 2
+         tail -1 /tmp/out"#
+    );
+    let out = guest_with(&["--delays", "off"], &script).good();
+    assert!(
+        out.contains("Reads of node 0 are not timed: Cannot allocate memory"),
+        "{out}"
+    );
+    assert!(out.contains("\"wrong\":[]"), "{out}");
+}

@@ -51,7 +51,8 @@ pub(crate) struct CompareArgs {
     /// Measured seconds of each run
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(6..=3600))]
     seconds: u64,
-    /// Run each pair this often, in turns; the median counts, and two systems are judged by what all rounds say
+    /// Run each pair this often, in turns; the median counts, and two systems are judged by the 95 %
+    /// interval of the ratio of their rates
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Begin no further round that would end later than this after the start

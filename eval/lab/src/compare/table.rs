@@ -283,12 +283,14 @@ mod tests {
         let text = render(&records);
         assert!(text.contains("2,500") && text.contains("2.50"), "{text}");
         assert!(text.contains("FAILED"), "{text}");
-        let rounds = [&records[0], &good(System::None, 1250.0)].map(Clone::clone);
-        let none = RunRecord::of_all(&rounds).expect("two");
-        let rounds = [&records[1], &good(System::Oracle, 2250.0)].map(Clone::clone);
-        let oracle = RunRecord::of_all(&rounds).expect("two");
+        let of = |system, rates: [f64; 3]| {
+            let runs = rates.map(|rate| good(system, rate));
+            RunRecord::of_all(&runs).expect("three")
+        };
+        let none = of(System::None, [1000.0, 1250.0, 1100.0]);
+        let oracle = of(System::Oracle, [2500.0, 2250.0, 2400.0]);
         let text = render(&[none, oracle]);
-        assert!(text.contains("2.15, 1.80 to 2.50"), "{text}");
+        assert!(text.contains("2.18, 1.42 to 3.23"), "{text}");
         let text = render(&records);
         assert!(
             text.ends_with("gups under nomad failed: Memory is wrong"),

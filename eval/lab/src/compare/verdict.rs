@@ -2,24 +2,35 @@
 //! Who is ahead, in words. Pure.
 //!
 //! Systems run in turns, so what the host does to a round it does to all of them: two systems are compared round by
-//! round, by the ratio of their rates. The interval of these ratios, from the least to the greatest, decides: ahead
-//! where all of it is above 1, behind where all of it is below, else a tie. How far the rounds of other systems are
-//! apart plays no part. Where each of the two ran once nothing says what a difference is worth, and there is no verdict.
+//! round, by the ratio r of their rates. Student's interval of these decides: ahead where all of it is above 1, behind
+//! where all of it is below, else a tie.
 //!
-//! All N rounds of two systems that are alike fall on one side by chance, too, in one of 2^(N-1) cases; a reader is told.
+//! ```text
+//! exp(mean(ln r) -+ t sd(ln r) / sqrt(N))    t: the 97.5 % quantile of Student's distribution with N - 1 degrees of freedom
+//! ```
+//!
+//! So two systems that are alike get another word than tie in one of twenty cases, whatever N is; with few rounds the interval is wide. How far the
+//! rounds of other systems are apart plays no part. Where each of the two ran once nothing says what a difference is
+//! worth, and there is no verdict.
+
+use statrs::distribution::ContinuousCDF as _;
+use statrs::distribution::StudentsT;
 
 use super::analysis::median;
 use super::record::RunRecord;
 use super::record::System;
 
+/// How sure an interval is.
+const CONFIDENCE: f64 = 0.95;
+
 /// What the rounds say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {
-    /// Faster in all.
+    /// Faster.
     Ahead,
-    /// Slower in all.
+    /// Slower.
     Behind,
-    /// Neither.
+    /// Not told apart.
     Tie,
 }
 
@@ -49,25 +60,28 @@ impl Ratios {
         median(self.0.iter().copied())
     }
 
-    /// The least and the greatest.
+    /// Where the ratio of two rates is with 95 % confidence; nothing where there is but one round.
     #[must_use]
-    pub fn interval(&self) -> (f64, f64) {
-        let each = self.0.iter();
-        each.fold((f64::INFINITY, 0.0), |(least, most), &ratio| {
-            (ratio.min(least), ratio.max(most))
-        })
+    #[expect(clippy::cast_precision_loss, reason = "a number of rounds")]
+    pub fn interval(&self) -> Option<(f64, f64)> {
+        let rounds = self.0.len() as f64;
+        let student = StudentsT::new(0.0, 1.0, rounds - 1.0).ok()?;
+        let logs = || self.0.iter().map(|ratio| ratio.ln());
+        let mean = logs().sum::<f64>() / rounds;
+        let squares: f64 = logs().map(|log| (log - mean).powi(2)).sum();
+        let deviation = (squares / (rounds - 1.0)).sqrt();
+        let half = student.inverse_cdf(f64::midpoint(1.0, CONFIDENCE)) * deviation / rounds.sqrt();
+        Some(((mean - half).exp(), (mean + half).exp()))
     }
 
     /// What they say; nothing where there is but one.
     #[must_use]
     pub fn word(&self) -> Option<Word> {
-        let (least, most) = self.interval();
-        match self.0.len() {
-            1 => None,
-            _ if least > 1.0 => Some(Word::Ahead),
-            _ if most < 1.0 => Some(Word::Behind),
-            _ => Some(Word::Tie),
-        }
+        Some(match self.interval()? {
+            (least, _) if least > 1.0 => Word::Ahead,
+            (_, most) if most < 1.0 => Word::Behind,
+            _ => Word::Tie,
+        })
     }
 
     /// The median and, of several, the interval; behind each median stands `times`.
@@ -75,10 +89,8 @@ impl Ratios {
     pub fn text(&self, times: &str) -> String {
         let median = self.median();
         match self.interval() {
-            (least, most) if self.0.len() > 1 => {
-                format!("{median:.2}{times}, {least:.2} to {most:.2}")
-            }
-            _ => format!("{median:.2}{times}"),
+            Some((least, most)) => format!("{median:.2}{times}, {least:.2} to {most:.2}"),
+            None => format!("{median:.2}{times}"),
         }
     }
 }
@@ -98,18 +110,14 @@ pub fn note_model_errors(records: &mut [RunRecord]) {
 fn above_oracle(record: &RunRecord, oracle: &RunRecord) -> Option<String> {
     let bad = record.failed.is_some() || oracle.failed.is_some() || record.moved_at.is_some();
     let ratios = Ratios::of(record, oracle).filter(|_| !bad)?;
-    let above = ratios.word() == Some(Word::Ahead);
-    let ((least, most), median) = (ratios.interval(), ratios.median());
-    above.then(|| {
-        format!(
-            "{} comes to {:.1} % of the oracle's speed ({:.1} to {:.1} % in all rounds), and no placement is better \
-             than the oracle's",
-            record.system.name(),
-            median * 100.0,
-            least * 100.0,
-            most * 100.0
-        )
-    })
+    let (least, most) = ratios.interval().filter(|(least, _)| *least > 1.0)?;
+    Some(format!(
+        "{} comes to {:.1} % of the oracle's speed ({:.1} to {:.1} %), and no placement is better than the oracle's",
+        record.system.name(),
+        ratios.median() * 100.0,
+        least * 100.0,
+        most * 100.0
+    ))
 }
 
 /// A system as a sentence names it.
@@ -147,9 +155,9 @@ fn worth(rounds: usize) -> String {
         return "One run each: nothing says what a difference is worth.".to_owned();
     }
     format!(
-        "In brackets: the median of {rounds} rounds, the least and the greatest. Ahead and behind are what all rounds \
-         say; of two systems that are alike they do by chance in 1 of {:.0} cases.",
-        2.0_f64.powi(i32::try_from(rounds - 1).unwrap_or(i32::MAX))
+        "In brackets: the median of {rounds} rounds, and where the true ratio is with {:.0} % confidence (Student's interval); a tie \
+         is where that may be 1.",
+        CONFIDENCE * 100.0
     )
 }
 
@@ -181,6 +189,11 @@ fn compared(workload: &str, run: &RunRecord, runs: &[&RunRecord]) -> Option<Stri
 
 #[cfg(test)]
 mod tests {
+    use rand::SeedableRng as _;
+    use rand_distr::Distribution as _;
+    use rand_distr::Normal;
+    use rand_pcg::Pcg64;
+
     use super::*;
 
     fn ran(system: System, rates: &[f64]) -> RunRecord {
@@ -198,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_rounds_of_a_pair_say_is_the_verdict() {
+    fn the_interval_of_a_pair_s_rounds_is_the_verdict() {
         let records = [
             ran(System::None, &[100.0, 101.0]),
             ran(System::Kernel, &[150.0, 165.0]),
@@ -209,10 +222,10 @@ mod tests {
         assert_eq!(
             told,
             [
-                "redis: adaptive is ahead of no tiering (1.60 x, 1.60 to 1.60), a tie with the kernel's tiering \
-                 (1.02 x, 0.98 to 1.07), behind the best static placement (0.88 x, 0.88 to 0.89).",
-                "In brackets: the median of 2 rounds, the least and the greatest. Ahead and behind are what all \
-                 rounds say; of two systems that are alike they do by chance in 1 of 2 cases.",
+                "redis: adaptive is ahead of no tiering (1.60 x, 1.58 to 1.63), a tie with the kernel's tiering \
+                 (1.02 x, 0.60 to 1.73), behind the best static placement (0.88 x, 0.88 to 0.89).",
+                "In brackets: the median of 2 rounds, and where the true ratio is with 95 % confidence (Student's interval); \
+                 a tie is where that may be 1.",
             ]
         );
     }
@@ -259,7 +272,31 @@ mod tests {
         ];
         let ratios = Ratios::of(&three[0], &three[1]).expect("rounds");
         assert_eq!(ratios.rounds(), [1.1, 1.2, 1.5]);
-        assert_eq!(ratios.text(""), "1.20, 1.10 to 1.50");
+        assert_eq!(ratios.text(""), "1.20, 0.84 to 1.87");
+        assert_eq!(
+            ratios.word(),
+            Some(Word::Tie),
+            "three rounds that differ so much"
+        );
+    }
+
+    /// What is faster in both of two rounds is so by chance in one of two cases.
+    #[test]
+    fn of_systems_that_are_alike_one_in_twenty_gets_another_word_than_tie() {
+        let mut random = Pcg64::seed_from_u64(3);
+        let noise = Normal::new(0.0, 0.05).expect("a deviation");
+        for rounds in [2, 3, 6] {
+            let mut rate = || -> Vec<f64> {
+                let all = (0..rounds).map(|_| 100.0 * f64::exp(noise.sample(&mut random)));
+                all.collect()
+            };
+            let words = (0..4_000).map(|_| word(&rate(), &rate()));
+            let told = words.filter(|word| *word != Some(Word::Tie)).count();
+            assert!(
+                (150..250).contains(&told),
+                "{told} of 4,000 with {rounds} rounds"
+            );
+        }
     }
 
     /// What is noted of a system with these rates where the oracle has 100 and 200.
@@ -275,20 +312,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_above_the_oracle_in_all_rounds_is_an_error_of_the_model() {
+    fn what_is_above_the_oracle_by_more_than_noise_is_an_error_of_the_model() {
         assert_eq!(
-            noted(&[103.0, 210.0], |_| ()),
+            noted(&[104.0, 208.2], |_| ()),
             [
-                "kernel comes to 104.0 % of the oracle's speed (103.0 to 105.0 % in all rounds), and no placement is \
-              better than the oracle's"
+                "kernel comes to 104.0 % of the oracle's speed (103.4 to 104.7 %), and no placement is better than the \
+                 oracle's"
             ]
         );
         let none: [&str; 0] = [];
         assert_eq!(noted(&[150.0, 199.0], |_| ()), none, "its rounds differ");
         assert_eq!(noted(&[150.0], |_| ()), none, "one round says nothing");
-        assert_eq!(noted(&[103.0, 210.0], |of| of.moved_at = Some(30.0)), none);
+        assert_eq!(noted(&[103.0, 210.0], |_| ()), none, "nor is that sure");
+        assert_eq!(noted(&[104.0, 208.2], |of| of.moved_at = Some(30.0)), none);
         let failed = |of: &mut RunRecord| of.failed = Some("Memory is wrong".to_owned());
-        assert_eq!(noted(&[103.0, 210.0], failed), none);
+        assert_eq!(noted(&[104.0, 208.2], failed), none);
     }
 
     #[test]

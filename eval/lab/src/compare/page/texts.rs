@@ -30,7 +30,7 @@ const GLOSSARY: [(&str, &str); 10] = [
     ),
     (
         "× none",
-        "the rate in times of no tiering's of the same round: the median of the rounds, the least and the greatest",
+        "the rate in times of no tiering's of the same round: the median of the rounds, and the 95 % interval",
     ),
     (
         "fast accesses",

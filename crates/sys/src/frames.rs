@@ -11,6 +11,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use terrace_core::Addr;
+use terrace_core::CHUNK_PAGES;
+use terrace_core::PageBits;
 use terrace_core::Pid;
 
 const FRAME: u64 = (1 << 55) - 1;
@@ -60,6 +62,24 @@ impl FrameMap {
     }
 }
 
+impl FrameMap {
+    /// The pages of 2 MiB that begin there which nobody else maps, of those that are present. Nothing where there is no such address
+    /// space any more.
+    #[must_use]
+    pub fn exclusive(&self, chunk: Addr) -> Option<PageBits> {
+        let mut raw = [0; 8 * CHUNK_PAGES];
+        self.file.read_exact_at(&mut raw, chunk.0 >> 12 << 3).ok()?;
+        let mut pages = PageBits::NONE;
+        for (page, entry) in raw.chunks_exact(8).enumerate() {
+            let entry = entry.try_into().map_or(0, u64::from_ne_bytes);
+            if entry & EXCLUSIVE != 0 && entry & PRESENT != 0 {
+                pages.set(page);
+            }
+        }
+        Some(pages)
+    }
+}
+
 const fn decode(entry: u64) -> Frame {
     if entry & PRESENT == 0 {
         return Frame::Absent;
@@ -83,6 +103,41 @@ mod tests {
         assert_eq!(decode(PRESENT | EXCLUSIVE), Frame::Hidden);
         // A swapped page has other things in these bits.
         assert_eq!(decode(1 << 62 | 7), Frame::Absent);
+    }
+
+    /// A child that was forked and has not written maps the same pages.
+    #[test]
+    fn pages_that_a_child_shares_are_not_exclusive() {
+        let bytes = 4 << 20;
+        let memory = crate::arena::Reservation::new(bytes, 2 << 20).expect("addresses");
+        memory.commit(0, bytes).expect("memory");
+        crate::arena::huge_pages(memory.start(), bytes, false).expect("base pages");
+        crate::arena::populate(memory.start(), 8 << 12).expect("pages");
+        // It is not inherited by default.
+        let range = (memory.start() as *mut core::ffi::c_void, 4 << 12);
+        // SAFETY: the mapping is ours, and no content changes.
+        unsafe { rustix::mm::madvise(range.0, range.1, rustix::mm::Advice::LinuxDoFork) }
+            .expect("pages");
+        let map = FrameMap::of(Pid(std::process::id())).expect("own map");
+        let own = || map.exclusive(Addr(memory.start())).expect("lives").count();
+        assert_eq!(own(), 8);
+        // SAFETY: the child does nothing but wait and end, by calls that are safe after a fork.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: as above.
+            unsafe {
+                libc::pause();
+                libc::_exit(0);
+            }
+        }
+        let shared = own();
+        // SAFETY: it is our child.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+        }
+        assert_eq!(shared, 4);
+        assert_eq!(own(), 8);
     }
 
     #[test]

@@ -32,6 +32,7 @@ pub mod self_memory;
 pub mod set_again;
 pub mod settings;
 pub mod shm;
+pub mod spare_memory;
 pub mod topology;
 pub mod uffd;
 pub mod unix_channel;

@@ -7,10 +7,15 @@
 //! NUMA-balancing scanner (unless it has `MPOL_F_NUMA_BALANCING`).
 //! Nodes are numbered below [`NODES_MAX`].
 
+use std::fs::File;
+use std::io::Read as _;
+
 use linux_raw_sys::mempolicy as abi;
 use rustix::io::Errno;
 use terrace_core::NodeId;
+use terrace_core::Pid;
 
+use crate::topology;
 use crate::uffd::last_errno;
 
 /// Nodes a mask holds; the kernel's own limit is 1024.
@@ -147,6 +152,30 @@ pub fn allowed_nodes() -> Result<Vec<NodeId>, Errno> {
     Ok((0..NODES_MAX).filter(has).map(NodeId).collect())
 }
 
+/// The nodes that another process has its memory bound to as a whole (`numactl --membind`); none where it has not, or that
+/// cannot be told. Ranges of its own (mbind(2)) count for nothing.
+///
+/// Kernel contract: `/proc/PID/numa_maps` (`CONFIG_NUMA`) has the policy of each mapping, else of the first thread, and walks the page tables of
+/// those that it tells of: of the first alone where no more than a part of a line is read.
+#[must_use]
+pub fn bound_nodes(pid: Pid) -> Option<Vec<NodeId>> {
+    let mut line = [0; 64];
+    let mut file = File::open(format!("/proc/{pid}/numa_maps")).ok()?;
+    let read = file.read(&mut line).ok()?;
+    bound(std::str::from_utf8(&line[..read]).ok()?)
+}
+
+/// `00400000 bind:0-1 file=/bin/sh`, `00400000 bind=static:0 ...`.
+fn bound(line: &str) -> Option<Vec<NodeId>> {
+    let policy = line.split_ascii_whitespace().nth(1)?;
+    let (mode, nodes) = policy.split_once(':')?;
+    let is_bind = mode == "bind" || mode.starts_with("bind=");
+    let nodes = topology::numbers(nodes).filter(|_| is_bind)?.into_iter();
+    nodes
+        .map(|node| u16::try_from(node).ok().map(NodeId))
+        .collect()
+}
+
 /// The node that holds the page at an address of this process; takes the page in if it is not
 /// there.
 ///
@@ -182,6 +211,19 @@ mod tests {
         let node = node_of(addr).expect("the word is mapped");
         assert!(allowed.contains(&node));
         assert_eq!(*word, 7);
+    }
+
+    #[test]
+    fn who_is_bound_is_told_by_the_first_mapping() {
+        let of =
+            |line| bound(line).map(|nodes| nodes.iter().map(|node| node.0).collect::<Vec<_>>());
+        assert_eq!(of("00400000 bind:0 file=/bin/sh mapped=2"), Some(vec![0]));
+        assert_eq!(of("00400000 bind=static:0-1,3 anon=1"), Some(vec![0, 1, 3]));
+        assert_eq!(of("00400000 default file=/bin/sh"), None);
+        assert_eq!(of("00400000 interleave:0-1 file=/bin/sh"), None);
+        assert_eq!(of("00400000 prefer (many):0 anon=1"), None);
+        assert_eq!(of(""), None);
+        assert_eq!(bound_nodes(Pid(std::process::id())), None);
     }
 
     #[test]

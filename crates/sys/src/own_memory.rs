@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Memory of our own that is touched to measure what that takes here ([`crate::set_again`], [`crate::walk`]).
 
+use std::path::Path;
 use std::ptr;
 use std::time::Instant;
 
@@ -10,6 +11,8 @@ use rustix::mm::Advice;
 use rustix::mm::MapFlags;
 use rustix::mm::ProtFlags;
 
+use crate::spare_memory;
+
 const PAGE: usize = 4096;
 const HUGE: usize = 2 << 20;
 const LINE: usize = 64;
@@ -17,7 +20,7 @@ const LINE: usize = 64;
 const STEP: (usize, usize) = (6_425, 8_191);
 /// Of so many the median counts.
 const ROUNDS: usize = 5;
-/// Of the free memory, what may be measured on.
+/// Of the memory that is to spare, what may be measured on.
 const SHARE: u64 = 64;
 
 /// A mapping, all of it present.
@@ -31,12 +34,11 @@ pub(crate) struct OwnMemory {
 // SAFETY: the memory is this value's alone, and is accessed by volatile reads only.
 unsafe impl Sync for OwnMemory {}
 
-/// How many pages may be measured on here, at most so many: a 64th of what is free.
+/// How many pages may be measured on here, at most so many: a 64th of what is to spare ([`spare_memory`]).
 #[must_use]
 pub fn pages_to_spare(most: u64) -> usize {
-    let system = rustix::system::sysinfo();
-    let free = system.freeram.saturating_mul(u64::from(system.mem_unit)) / 4096;
-    let pages = (free / SHARE).clamp(1, most.max(1));
+    let spare = spare_memory::bytes(Path::new("/")) / 4096;
+    let pages = (spare / SHARE).clamp(1, most.max(1));
     // A power of two, of which none is larger than that.
     1_usize << pages.ilog2()
 }
@@ -68,7 +70,6 @@ impl OwnMemory {
         };
         let start = memory.at.addr() as u64;
         crate::arena::huge_pages(start, bytes as u64, huge)?;
-        // Reports failure where a touch would kill.
         crate::arena::populate(start, bytes as u64)?;
         Ok(memory)
     }

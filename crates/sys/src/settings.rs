@@ -17,6 +17,7 @@
 mod guard;
 mod record;
 mod scan;
+mod times;
 mod wishes;
 
 use std::fs;

@@ -330,6 +330,23 @@ fn initiators(directory: &Path) -> Vec<NodeId> {
     nodes
 }
 
+/// Numbers as the kernel lists them: `0-3,8`, or nothing.
+pub(crate) fn numbers(list: &str) -> Option<Vec<u32>> {
+    parse::list(list)
+}
+
+/// What is free on a node now; nothing where there is no such node.
+pub(crate) fn free_bytes(root: &Path, node: NodeId) -> Option<u64> {
+    let path = root.join(format!("sys/devices/system/node/node{node}/meminfo"));
+    Some(parse::meminfo(&read(&path).ok()?)?.free_bytes)
+}
+
+/// How many tiers the kernel has; none where it does not say.
+pub(crate) fn kernel_tiers(root: &Path) -> Option<usize> {
+    let tiers = read_kernel_tiers(root).ok()?;
+    (!tiers.is_empty()).then_some(tiers.len())
+}
+
 /// The kernel's tiers with their nodes, fastest first; empty where it has none.
 fn read_kernel_tiers(root: &Path) -> Result<Vec<Vec<NodeId>>, TopologyError> {
     let directory = root.join("sys/devices/virtual/memory_tiering");

@@ -19,6 +19,7 @@ use super::record::Holder;
 use super::record::HolderId;
 use super::record::Record;
 use super::record::RecordFile;
+use super::times;
 
 /// What a change came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,7 +78,7 @@ impl KernelSettings {
         let _lock = file.lock()?;
         let mut record = match load(root, &file)? {
             Some(record) => record,
-            None => new(root, &file)?,
+            None => with_times(root, Record::new(boot_id(root))),
         };
         record.bury();
         let restored_at_start = settle(root, &file, &mut record)?;
@@ -125,11 +126,6 @@ impl KernelSettings {
         }
         let lock = self.file.lock()?;
         self.reload()?;
-        if setting == Setting::NumaBalancing
-            && setting.read(&self.root)?.is_some_and(|mode| stores(&mode))
-        {
-            self.file.time(&mut self.record)?;
-        }
         let idled = self.record.idles();
         let before = self.wish(setting, Some(value));
         if self.record.idles() != idled {
@@ -253,17 +249,12 @@ impl Change {
 /// The record, if there is one of this boot: after a reboot the kernel has its own values again.
 fn load(root: &Path, file: &RecordFile) -> Result<Option<Record>, SettingsError> {
     let found = file.read()?.filter(|record| record.boot == boot_id(root));
-    found.map(|record| with_times(file, record)).transpose()
+    Ok(found.map(|record| with_times(root, record)))
 }
 
-/// One of this boot that has nothing yet.
-fn new(root: &Path, file: &RecordFile) -> Result<Record, SettingsError> {
-    with_times(file, Record::new(boot_id(root)))
-}
-
-fn with_times(file: &RecordFile, record: Record) -> Result<Record, SettingsError> {
-    let timed = file.is_timed(&record.boot)?;
-    Ok(Record { timed, ..record })
+fn with_times(root: &Path, record: Record) -> Record {
+    let timed = times::may_be_stored(root);
+    Record { timed, ..record }
 }
 
 /// What processes that are no more have left changed and nobody needs.
@@ -318,9 +309,6 @@ fn apply(
         return Ok((SetOutcome::Done, found));
     };
     let value = setting.canonical(&wanted.to_string());
-    if setting == Setting::NumaBalancing && stores(&value) {
-        file.time(record)?;
-    }
     match record.change(setting) {
         Some(change) if !change.knows(&found) => {
             let outcome = SetOutcome::Foreign {
@@ -341,11 +329,6 @@ fn apply(
     file.write(record)?;
     setting.write(root, &value)?;
     Ok((SetOutcome::Done, value))
-}
-
-/// Whether the kernel stores access times in that mode.
-fn stores(mode: &str) -> bool {
-    mode.parse::<u32>().is_ok_and(|mode| mode & 2 != 0)
 }
 
 /// Brings all changed settings to what the holders need, and puts back what none needs, the scanner

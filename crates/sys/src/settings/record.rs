@@ -10,8 +10,6 @@
 //! setting NAME OLD OURS [OURS...]
 //! ```
 //!
-//! `/run/terrace/settings.tiering` has the boot id where the kernel has stored access times since then ([`wishes`](super::wishes)).
-//!
 //! A holder is there until it leaves; one whose process is gone, by id and start time, does not count. `OLD`
 //! was there first; `OURS`, one or two, are the values that it has by our doing, or may have: the latest is last. The order of
 //! settings is that of their first change. Who reads to write has `/run/terrace/settings.lock` locked
@@ -194,26 +192,6 @@ impl RecordFile {
     pub(super) fn write(&self, record: &Record) -> Result<(), RecordError> {
         replace(&self.path(), record.to_string().as_bytes())
             .map_err(self.failed("write", "settings"))
-    }
-
-    /// Whether the kernel has stored access times since that boot.
-    pub(super) fn is_timed(&self, boot: &str) -> Result<bool, RecordError> {
-        match fs::read_to_string(self.directory.join("settings.tiering")) {
-            Ok(text) => Ok(text.trim() == boot),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(self.failed("read", "settings.tiering")(e)),
-        }
-    }
-
-    /// It may from now on.
-    pub(super) fn time(&self, record: &mut Record) -> Result<(), RecordError> {
-        if !record.timed {
-            let path = self.directory.join("settings.tiering");
-            replace(&path, record.boot.as_bytes())
-                .map_err(self.failed("write", "settings.tiering"))?;
-            record.timed = true;
-        }
-        Ok(())
     }
 
     pub(super) fn remove(&self) -> Result<(), RecordError> {

@@ -9,7 +9,8 @@
 //! where it keeps who accessed others (`last_cpupid`), and forgets that when the page moves to the top tier, but only as long as the bit is
 //! set (`folio_migrate_flags` in Linux 6.12). A page that is promoted without it takes a time for a processor, and the next hint
 //! fault there, in mode 1 or 3, looks up what that processor runs (`task_numa_group`): with a number beyond those that there are it reads anywhere, and the kernel
-//! may go down. So once the bit was set it stays set while anybody here moves pages.
+//! may go down. So once pages were marked it stays set while anybody here moves pages
+//! ([`times`](super::times)).
 
 use super::Setting;
 use super::record::Record;

@@ -72,46 +72,81 @@ pub(super) fn generations(text: &str) -> bool {
     u32::from_str_radix(digits, 16).is_ok_and(|bits| bits & 1 != 0)
 }
 
-/// A node's watermarks, pages.
+/// A node's watermarks, pages: of its free memory, what no page of a program gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Watermarks {
     pub(super) low_pages: u64,
     pub(super) high_pages: u64,
 }
 
+/// A zone as the kernel writes about it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Zone {
+    free_pages: u64,
+    marks: Watermarks,
+    managed: bool,
+}
+
+impl Zone {
+    /// What is kept there for memory that has to be at low addresses (`lowmem_reserve_ratio`): who may take any page gets one of
+    /// this zone only while so many more are free. What is free below that is out of reach.
+    fn kept(self, protected: u64) -> Watermarks {
+        let beyond = |mark: u64| protected.min(self.free_pages.saturating_sub(mark));
+        Watermarks {
+            low_pages: beyond(self.marks.low_pages),
+            high_pages: beyond(self.marks.high_pages),
+        }
+    }
+}
+
+impl Watermarks {
+    const fn add(&mut self, other: Self) {
+        self.low_pages = self.low_pages.saturating_add(other.low_pages);
+        self.high_pages = self.high_pages.saturating_add(other.high_pages);
+    }
+}
+
 /// Sums the zones of each node in `/proc/zoneinfo`. Zones without pages have watermarks, too
 /// (`min_free_kbytes` is split over them), which mean nothing and are left out.
 pub(super) fn zoneinfo(text: &str) -> BTreeMap<NodeId, Watermarks> {
     let mut nodes: BTreeMap<NodeId, Watermarks> = BTreeMap::new();
-    let (mut node, mut zone) = (None, Watermarks::default());
+    let (mut node, mut zone) = (None, Zone::default());
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("Node ") {
             let number = rest.split(',').next().and_then(|n| n.trim().parse().ok());
-            (node, zone) = (number.map(NodeId), Watermarks::default());
+            (node, zone) = (number.map(NodeId), Zone::default());
             continue;
         }
-        let mut words = line.split_ascii_whitespace();
-        let (Some(name), Some(value), None) = (words.next(), words.next(), words.next()) else {
-            continue;
-        };
-        let (Some(node), Ok(value)) = (node, value.parse::<u64>()) else {
-            continue;
-        };
-        match name {
-            "low" => zone.low_pages = value,
-            "high" => zone.high_pages = value,
+        let Some(node) = node else { continue };
+        let (name, value) = named(line);
+        match (name, value) {
+            ("pages free", Some(pages)) => zone.free_pages = pages,
+            ("low", Some(pages)) => zone.marks.low_pages = pages,
+            ("high", Some(pages)) => zone.marks.high_pages = pages,
             // After the watermarks of its zone, and once.
-            "managed" if value > 0 => {
-                let sum = nodes.entry(node).or_default();
-                sum.low_pages = sum.low_pages.saturating_add(zone.low_pages);
-                sum.high_pages = sum.high_pages.saturating_add(zone.high_pages);
+            ("managed", Some(1..)) => {
+                zone.managed = true;
+                nodes.entry(node).or_default().add(zone.marks);
+            }
+            // Behind that. Who may take a page of any zone comes last.
+            ("protection:", Some(pages)) if zone.managed => {
+                nodes.entry(node).or_default().add(zone.kept(pages));
             }
             // Counters of the processors' lists follow, with the same names on newer kernels.
-            "pagesets" => zone = Watermarks::default(),
+            ("pagesets", _) => zone = Zone::default(),
             _ => {}
         }
     }
     nodes
+}
+
+/// A name and the number at the end of its line.
+fn named(line: &str) -> (&str, Option<u64>) {
+    let line = line.trim();
+    let end = line.find(|c: char| c.is_ascii_digit() || c == '(');
+    let (name, rest) = line.split_at(end.unwrap_or(line.len()));
+    let last = rest.rsplit(' ').next().unwrap_or_default();
+    (name.trim(), last.trim_end_matches(')').parse().ok())
 }
 
 #[cfg(test)]
@@ -152,6 +187,22 @@ mod tests {
                 high_pages: 9
             }
         );
+    }
+
+    #[test]
+    fn what_is_kept_at_low_addresses_is_out_of_reach() {
+        let zone = |name: &str, free: u32, kept: u32| {
+            format!(
+                "Node 0, zone {name}\n  pages free     {free}\n        min      31\n        low      38\n        \
+                 high     45\n        managed  9000\n        protection: (0, 3018, {kept}, {kept})\n      nr_free_pages {free}\n  \
+                 pagesets\n    cpu: 0\n              high:     14\n"
+            )
+        };
+        // All that is free there, as much as is kept, and nothing.
+        let all = zone("DMA", 3840, 8138) + &zone("DMA32", 7000, 5120) + &zone("Normal", 20, 0);
+        let marks = zoneinfo(&all)[&NodeId(0)];
+        assert_eq!(marks.high_pages, 3840 + (45 + 5120) + 45);
+        assert_eq!(marks.low_pages, 3840 + (38 + 5120) + 38);
     }
 
     proptest! {

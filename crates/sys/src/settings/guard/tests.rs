@@ -381,20 +381,37 @@ fn once_access_times_are_stored_the_scanner_idles_instead_of_being_off() {
     assert!(is_idle(&root));
     drop(second);
     assert!(is_initial(&root));
+}
 
-    // And who comes later in this boot, but not in the next.
-    let mut third = KernelSettings::acquire(root.path()).unwrap();
-    set(&mut third, Setting::NumaBalancing, 0);
-    assert!(is_idle(&root));
-    drop(third);
-    assert!(is_initial(&root));
-    fs::write(
-        root.path().join("proc/sys/kernel/random/boot_id"),
-        "boot-2\n",
-    )
-    .unwrap();
-    let mut fourth = KernelSettings::acquire(root.path()).unwrap();
-    set(&mut fourth, Setting::NumaBalancing, 0);
+/// Makes the kernel have marked so many pages since the machine was started.
+fn marked(root: &TempDir, pages: u32) {
+    let vmstat = format!("nr_free_pages 12\nnuma_pte_updates {pages}\nnuma_hint_faults 3\n");
+    fs::write(root.path().join("proc/vmstat"), vmstat).unwrap();
+}
+
+/// What mode that was in nobody knows any more: mode 2 in the morning, 0 at noon.
+#[test]
+fn where_anything_was_marked_since_the_boot_it_idles() {
+    let root = machine();
+    let modes = [(0, "0"), (7, "2"), (0, "0")];
+    for (pages, mode) in modes {
+        marked(&root, pages);
+        let mut settings = KernelSettings::acquire(root.path()).unwrap();
+        set(&mut settings, Setting::NumaBalancing, 0);
+        assert_eq!(value(&root, Setting::NumaBalancing), mode, "{pages}");
+        assert_eq!(is_idle(&root), mode == "2");
+        drop(settings);
+        assert!(is_initial(&root));
+    }
+    // It stores none where no tier is slow.
+    marked(&root, 7);
+    let tier = root
+        .path()
+        .join("sys/devices/virtual/memory_tiering/memory_tier4");
+    fs::create_dir_all(&tier).unwrap();
+    fs::write(tier.join("nodelist"), "0-1\n").unwrap();
+    let mut settings = KernelSettings::acquire(root.path()).unwrap();
+    set(&mut settings, Setting::NumaBalancing, 0);
     assert_eq!(value(&root, Setting::NumaBalancing), "0");
 }
 
@@ -422,6 +439,7 @@ fn without_debugfs_the_scanner_is_only_switched() {
     assert_eq!(settings.out_of_reach().count(), 3);
     drop(settings);
     // Nor can it idle at a pace of ours.
+    marked(&root, 7);
     let mut settings = KernelSettings::acquire(root.path()).unwrap();
     set(&mut settings, Setting::NumaBalancing, 0);
     assert_eq!(value(&root, Setting::NumaBalancing), "2");

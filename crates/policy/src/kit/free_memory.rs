@@ -36,10 +36,12 @@ struct Node {
 }
 
 impl Node {
+    /// Bytes that are free above a mark; none where an allocation has just failed.
     fn above(&self, mark: Mark) -> i128 {
-        self.memory.map_or(0, |memory| {
+        let above = self.memory.map_or(0, |memory| {
             i128::from(memory.free_bytes) - i128::from(self.coming) - i128::from(mark(&memory))
-        })
+        });
+        if self.full { above.min(0) } else { above }
     }
 }
 
@@ -105,7 +107,7 @@ impl FreeMemory {
     /// Bytes that migrations to the node may still take, `mark` left free; 0 where nothing is known.
     #[must_use]
     pub fn room(&self, id: NodeId, mark: Mark) -> u64 {
-        let node = self.nodes.get(&id).filter(|node| !node.full);
+        let node = self.nodes.get(&id);
         node.map_or(0, |node| u64::try_from(node.above(mark)).unwrap_or(0))
     }
 
@@ -292,7 +294,7 @@ mod tests {
         let mut memory = memory();
         sample(&mut memory, 500);
         memory.mark_full(FAST);
-        assert_eq!(memory.room(FAST, HIGH), 0);
+        assert_eq!((memory.room(FAST, HIGH), memory.surplus(HIGH)), (0, 0));
         sample(&mut memory, 500);
         assert_eq!(memory.room(FAST, HIGH), 500);
         assert_eq!(memory.shortage(FAST, |_| 600), 100);

@@ -52,6 +52,7 @@ struct Ended {
 enum What {
     Moved,
     Stays,
+    NoRoom,
     Gone,
 }
 
@@ -59,7 +60,8 @@ impl What {
     const fn of(verdict: Verdict) -> Self {
         match verdict {
             Verdict::Moved { .. } | Verdict::MovedOntoShadow => Self::Moved,
-            Verdict::Dirtied | Verdict::Busy | Verdict::NoMemory => Self::Stays,
+            Verdict::Dirtied | Verdict::Busy => Self::Stays,
+            Verdict::NoMemory => Self::NoRoom,
             Verdict::Lost => Self::Gone,
         }
     }
@@ -263,6 +265,7 @@ impl Adaptive {
                     let pages = pages.pages().map(|page| page_of(of.0, page, of.1));
                     pages.for_each(|page| self.chunks.lost(page));
                 }
+                What::NoRoom => self.memory.mark_full(to),
                 What::Stays => {}
             }
         }

@@ -21,6 +21,7 @@ use terrace_core::Pid;
 use terrace_sys::job_control;
 use terrace_sys::process;
 use terrace_sys::process::PidFd;
+use terrace_sys::process::ProcessError;
 use terrace_sys::process::Signal;
 use terrace_sys::process::Stat;
 use terrace_sys::process::lineage;
@@ -107,10 +108,13 @@ impl Family {
         self.over = self.end.is_some() && !(self.follow && self.has_others());
     }
 
-    /// Whether somebody is left. Where the kernel does not tell children, nobody is taken to be.
+    /// Whether somebody is left. Where the kernel does not tell children, nobody is taken to be; where they cannot be told now,
+    /// for lack of a descriptor, somebody is.
     fn has_others(&self) -> bool {
-        let children = own_children().unwrap_or_default();
-        children.iter().any(|pid| !self.strangers.contains(pid))
+        match own_children() {
+            Ok(children) => children.iter().any(|pid| !self.strangers.contains(pid)),
+            Err(error) => !matches!(error, ProcessError::Gone(_)),
+        }
     }
 
     /// Signals that came are the program's; once it has ended, they let go what is left of the family.
@@ -179,6 +183,6 @@ fn stop() {
     }
 }
 
-fn own_children() -> Option<Vec<Pid>> {
-    process::children(Pid(std::process::id())).ok()
+fn own_children() -> Result<Vec<Pid>, ProcessError> {
+    process::children(Pid(std::process::id()))
 }

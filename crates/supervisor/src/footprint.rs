@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What Terrace itself takes of the fast tier: as little as it can.
 
+use rustix::process::Resource;
+use rustix::process::Rlimit;
+use rustix::process::getrlimit;
+use rustix::process::setrlimit;
 use terrace_core::NodeId;
 use terrace_core::Tiers;
 use terrace_policy::FirstPlacement;
@@ -30,10 +34,28 @@ pub(crate) fn slowest(tiers: &Tiers) -> Option<NodeId> {
     tiers.nodes().last().map(|node| node.id)
 }
 
+/// Sets this process up for what it is from now on. To be called when the program has been started: it would inherit this.
+pub(crate) fn settle(tiers: &Tiers) {
+    open_more_files();
+    live_in_the_slow_tier(tiers);
+}
+
+/// A process that is managed takes some descriptors, and a program can have thousands.
+fn open_more_files() {
+    let limits = getrlimit(Resource::Nofile);
+    let most = Rlimit {
+        current: limits.maximum,
+        maximum: limits.maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, most) {
+        tracing::warn!("No more descriptors than {:?}: {error}", limits.current);
+    }
+}
+
 /// Moves this process to the slowest node: what it has, the pages of its program's file included,
 /// goes there, and what this thread and those it starts take from now on comes from there while it
-/// has some. To be called when the program has been started: it would inherit this.
-pub(crate) fn live_in_the_slow_tier(tiers: &Tiers) {
+/// has some.
+fn live_in_the_slow_tier(tiers: &Tiers) {
     let Some(slowest) = slowest(tiers).filter(|_| tiers.count() > 1) else {
         return;
     };

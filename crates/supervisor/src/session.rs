@@ -119,14 +119,14 @@ impl Session {
                 // As ptrace(2) would ask, PTRACE_MODE_READ.
                 MapsFile::of(pid.0)
                     .with_context(|| format!("Cannot attach to process {pid}: it is not yours"))?;
-                footprint::live_in_the_slow_tier(self.domain.tiers());
+                footprint::settle(self.domain.tiers());
                 self.domain.add_family(pid);
                 self.wait_loop(signals, Waiting::On(process))
             }
             Target::Group(_) => {
                 let process = PidFd::open(Pid(std::process::id()))
                     .context("Cannot watch the supervisor itself")?;
-                footprint::live_in_the_slow_tier(self.domain.tiers());
+                footprint::settle(self.domain.tiers());
                 self.wait_loop(signals, Waiting::On(process))
             }
             Target::Program(argv) => {
@@ -143,7 +143,7 @@ impl Session {
                     footprint::started_with(placement, || Family::start(&argv, agent, follow))?;
                 self.domain.add(family.pid());
                 self.domain.add_new(|| family.members());
-                footprint::live_in_the_slow_tier(self.domain.tiers());
+                footprint::settle(self.domain.tiers());
                 self.wait_loop(signals, Waiting::For(family))
             }
         }

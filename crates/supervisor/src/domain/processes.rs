@@ -9,6 +9,7 @@ use terrace_policy::Engine;
 use terrace_policy::Event;
 use terrace_sys::clock;
 use terrace_sys::process;
+use terrace_sys::process::ProcessError;
 use terrace_sys::process::lineage;
 use terrace_track::TrackEvent;
 
@@ -148,8 +149,9 @@ impl Domain {
     /// Forgets processes that are gone and of which nobody told: without a tracker, or where its record was lost.
     pub(super) fn bury(&mut self, now: Nanos) {
         let managed = &mut self.machine.managed;
-        let lives = |pid: &Pid| process::Stat::read(*pid).is_ok();
-        let gone: Vec<Pid> = managed.pids.iter().copied().filter(|p| !lives(p)).collect();
+        // One that cannot be read, for lack of a descriptor, is not gone.
+        let is_gone = |pid: &Pid| matches!(process::Stat::read(*pid), Err(ProcessError::Gone(_)));
+        let gone: Vec<Pid> = managed.pids.iter().copied().filter(is_gone).collect();
         for pid in gone {
             managed.remove(now, pid, &mut self.engine);
         }

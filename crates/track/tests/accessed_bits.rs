@@ -427,6 +427,78 @@ fn children_are_followed_and_their_ends_told() {
     tracker.told(|told| assert!(told.pid() != pid, "{told:?} of one that has ended"));
 }
 
+/// A child of this process that waits for its end.
+struct Child(i32);
+
+impl Child {
+    fn fork() -> Self {
+        // SAFETY: the child does nothing but wait, by calls that are safe after a fork.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: as above.
+            unsafe {
+                libc::pause();
+                libc::_exit(0);
+            }
+        }
+        Self(child)
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // SAFETY: it is our child, which nobody has waited for.
+        unsafe {
+            libc::kill(self.0, libc::SIGKILL);
+            libc::waitpid(self.0, std::ptr::null_mut(), 0);
+        }
+    }
+}
+
+/// `MADV_COLD` leaves pages alone that several processes map: what was touched once would look as if it were touched without end.
+#[test]
+fn what_a_child_shares_is_not_taken_for_hot() {
+    let mut alone = alone();
+    let start = alone.memory(32, Advice::LinuxNoHugepage);
+    let child = Child::fork();
+    // The child keeps the old ones, and of the last two chunks these are the same.
+    let touched = (0..30 * 512).map(|page| start + page * 4096);
+    touched.for_each(touch);
+    let mut tracker = open();
+    let pid = Pid(child.0.cast_unsigned());
+    tracker.add(pid, false).expect("a child");
+    tracker.ask(Nanos::from_millis(1), Nanos::from_millis(100), 1);
+    let shared = start + 30 * CHUNK;
+    // The child is too young to be known at first.
+    std::thread::sleep(Duration::from_secs(2));
+    tracker.told(|_| ());
+    for pass in &gather(&mut tracker, start, 32, 4)[1..] {
+        let there = |reading: &&Reading| reading.as_chunk().start.0 >= shared;
+        let seen: u32 = pass
+            .iter()
+            .filter(there)
+            .map(|r| r.as_chunk().fresh.count())
+            .sum();
+        assert_eq!(seen, 0, "pages that a child shares were seen");
+        assert!(
+            pass.iter()
+                .any(|reading| reading.as_chunk().start.0 < shared)
+        );
+    }
+    drop(child);
+    let passes = gather(&mut tracker, start, 32, 3);
+    let last = passes.last().expect("three");
+    let there = last
+        .iter()
+        .filter(|reading| reading.as_chunk().start.0 >= shared);
+    let there: Vec<_> = there
+        .map(Reading::as_chunk)
+        .filter(|chunk| chunk.last)
+        .collect();
+    assert_eq!(there.len(), 2, "they are this process's alone");
+    assert!(there.iter().all(|chunk| chunk.accessed.is_empty()));
+}
+
 /// How long each of many mmaps and munmaps takes, sorted.
 fn mapping_takes(times: usize) -> Vec<Duration> {
     let mut took: Vec<Duration> = (0..times)

@@ -124,7 +124,10 @@ impl Reader {
         #[expect(clippy::cast_precision_loss, reason = "a time of milliseconds")]
         let stall_ns = self.config.max_stall.0 as f64;
         let began = clock::thread_cpu_time();
-        let named = named(pages, &process.private_memory());
+        let named = named(
+            pages,
+            &process.private_memory(&self.nodes).unwrap_or_default(),
+        );
         let (mut looked, mut set, mut left) = (Vec::with_capacity(named.len()), 0, &named[..]);
         while !left.is_empty() {
             let count = together(left, &self.prices, set_ns, stall_ns);

@@ -258,6 +258,7 @@ impl Tracker for AccessedBits {
             read: counts.read,
             read_ps: each(read_time, counts.read),
             swapping: counts.swapping,
+            left_alone: counts.left_alone,
         }
         .values()
     }

@@ -44,6 +44,12 @@ impl Nodes {
         }
     }
 
+    /// Whether some of them is none of these.
+    pub(super) fn are_beyond(&self, nodes: &[NodeId]) -> bool {
+        let mut all = self.nodes.iter().chain(&self.rest);
+        all.any(|node| !nodes.contains(node))
+    }
+
     /// The pages of a chunk that are present and of interest, by node.
     pub(super) fn of(&self, chunk: &RawChunk, wanted: &PageBits) -> Vec<(NodeId, PageBits)> {
         let mut left = chunk.present().and(wanted);

@@ -2,7 +2,9 @@
 //! A process that is read: its page tables, which of its memory takes part, and its pass.
 //!
 //! What takes part: private memory, anonymous or written to a copy of a file. Shared memory does not, as
-//! `MADV_COLD` leaves pages of several processes alone; nor does what is not memory.
+//! `MADV_COLD` leaves pages of several processes alone; nor does what is not memory. Of a process whose memory is bound to nodes
+//! nothing does, as it is where somebody wants it, and nothing of a virtual machine: what runs in it sets accessed bits of
+//! tables of its own, and the host's, once cleared, stay so.
 
 use terrace_bpf::Bound;
 use terrace_bpf::PageTables;
@@ -10,16 +12,21 @@ use terrace_bpf::RawChunk;
 use terrace_bpf::Wanted;
 use terrace_core::Addr;
 use terrace_core::Nanos;
+use terrace_core::PageBits;
 use terrace_core::Pid;
 use terrace_core::Range;
 use terrace_core::Turns;
 use terrace_core::lengthen;
 use terrace_core::shorten;
 use terrace_sys::advise;
+use terrace_sys::frames::FrameMap;
+use terrace_sys::mempolicy::bound_nodes;
 use terrace_sys::process::PidFd;
+use terrace_sys::process::Stat;
 use terrace_sys::procmaps::Mapping;
 use terrace_sys::procmaps::MapsFile;
 
+use super::nodes::Nodes;
 use super::slice::Found;
 use super::slice::Slice;
 use super::slice::cut;
@@ -48,6 +55,24 @@ pub(super) struct Process {
     pub(super) busy_before: Nanos,
     /// Swapped bytes when last looked at.
     swapped: u64,
+    /// Who it came from.
+    pub(super) parent: Option<Pid>,
+    /// Some of its pages may be others' as well.
+    pub(super) shares: bool,
+}
+
+/// A processor of a virtual machine, as its mapping is called (`virt/kvm/kvm_main.c`).
+const VIRTUAL_PROCESSOR: &str = "anon_inode:kvm-vcpu";
+
+/// What became of the beginning of a pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Begun {
+    /// There is something to read.
+    Reads,
+    /// There is nothing: it is gone, or has no memory.
+    Nothing,
+    /// Most of its memory is others' as well, whose bits cannot be cleared: what was known of it stays.
+    Shared,
 }
 
 /// What became of a clearing.
@@ -76,26 +101,37 @@ impl Process {
             set: 0,
             busy_before: Nanos::ZERO,
             swapped: 0,
+            parent: Stat::read(pid).ok().map(|stat| stat.parent),
+            shares: false,
         })
     }
 
-    /// The mappings that take part, in order of address.
-    pub(super) fn private_memory(&self) -> Vec<Range> {
+    /// The mappings that take part, in order of address; nothing of a process that is left alone.
+    pub(super) fn private_memory(&self, nodes: &Nodes) -> Option<Vec<Range>> {
         let maps = MapsFile::of(self.pid.0).and_then(|mut maps| maps.all());
         let maps = maps.unwrap_or_default();
+        let is_bound = || bound_nodes(self.pid).is_some_and(|bound| nodes.are_beyond(&bound));
+        let mut names = maps.iter().map(|mapping| &mapping.name);
+        if names.any(|name| name.starts_with(VIRTUAL_PROCESSOR)) || is_bound() {
+            return None;
+        }
         let part = maps.iter().filter(|mapping| takes_part(mapping));
-        part.map(|mapping| mapping.range).collect()
+        Some(part.map(|mapping| mapping.range).collect())
     }
 
     /// Begins a pass, one in so many of all memory: finds what is in memory and cuts what of it is to be read into slices of so many
-    /// entries. Whether there is anything to read.
-    pub(super) fn begin(&mut self, tables: &mut PageTables, most: u64, parts: u32) -> bool {
+    /// entries.
+    pub(super) fn begin(
+        &mut self,
+        tables: &mut PageTables,
+        mappings: &[Range],
+        (most, parts): (u64, u32),
+    ) -> Begun {
         self.slices.clear();
         self.pages = 0;
         self.set = 0;
-        let mappings = self.private_memory();
         let (Some(first), Some(last)) = (mappings.first(), mappings.last()) else {
-            return false;
+            return Begun::Nothing;
         };
         let hull = Range {
             start: chunk_of(first.start),
@@ -104,14 +140,32 @@ impl Process {
         let mut found = Vec::new();
         let walked = tables.walk(&self.bound, hull, |chunk| found.push(as_found(chunk)));
         let Some(walked) = walked.ok().filter(|walked| !walked.gone) else {
-            return false;
+            return Begun::Nothing;
         };
         self.root = walked.root;
         self.turns.begin(parts);
         found.retain(|chunk| self.turns.has(chunk.start));
-        self.slices = cut(&found, &mappings, most);
-        self.left = self.slices.len();
-        self.left > 0
+        self.leave_out_shared(&mut found);
+        let slices = cut(&found, mappings, most);
+        let sum = |of: fn(&Slice) -> u64| slices.iter().map(of).sum::<u64>();
+        match (sum(|slice| slice.entries), sum(|slice| slice.shared)) {
+            (0, _) => return Begun::Nothing,
+            (own, shared) if own < shared => return Begun::Shared,
+            _ => {}
+        }
+        self.left = slices.len();
+        self.slices = slices;
+        Begun::Reads
+    }
+
+    /// Finds out what others map as well, where some may.
+    fn leave_out_shared(&self, found: &mut [Found]) {
+        if let Some(frames) = self.shares.then(|| FrameMap::of(self.pid).ok()).flatten() {
+            for chunk in found {
+                let own = frames.exclusive(chunk.start);
+                own.iter().for_each(|own| chunk.leave_out_shared(own));
+            }
+        }
     }
 
     /// Its pass shall be so long, where that can be so for all of it: while it is being cleared, and nothing was read for the last time.
@@ -137,6 +191,12 @@ impl Process {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid));
         let now = status.ok().as_deref().and_then(swapped_kb).unwrap_or(0);
         std::mem::replace(&mut self.swapped, now) < now
+    }
+
+    /// Whether it has children: a page that they have shared with it since they were forked keeps its bit, as `MADV_COLD` leaves it alone.
+    pub(super) fn has_children(&self) -> bool {
+        let path = format!("/proc/{0}/task/{0}/children", self.pid);
+        std::fs::read(path).is_ok_and(|list| !list.is_empty())
     }
 
     /// Clears a slice's bits.
@@ -230,6 +290,7 @@ fn as_found(chunk: &RawChunk) -> Found {
         start: chunk.start(),
         huge: chunk.huge(),
         present: chunk.present(),
+        shared: PageBits::NONE,
     }
 }
 

@@ -20,11 +20,13 @@ use terrace_core::Nanos;
 use terrace_core::Pid;
 use terrace_core::ladder;
 use terrace_sys::clock;
+use terrace_sys::process::Stat;
 
 use super::AccessedBitsConfig;
 use super::length::Length;
 use super::named::Prices;
 use super::nodes::Nodes;
+use super::process::Begun;
 use super::process::Process;
 use super::reading::Reading;
 use super::reading::Told;
@@ -279,13 +281,38 @@ impl Reader {
             self.shared.count(|counts| counts.swapping += 1);
             return false;
         }
-        if !process.begin(&mut self.tables, most, asked.parts) {
+        let Some(mappings) = process.private_memory(&self.nodes) else {
+            self.shared.count(|counts| counts.left_alone += 1);
             return false;
+        };
+        process.shares = self.shares(process);
+        match process.begin(&mut self.tables, &mappings, (most, asked.parts)) {
+            Begun::Reads => {}
+            Begun::Nothing => return false,
+            Begun::Shared => {
+                self.shared.count(|counts| counts.left_alone += 1);
+                return false;
+            }
         }
         // The same for all slices.
         process.rungs = ladder(asked.shortest, self.pass(process.busy_before));
         self.queue.push(Reverse((now, process.pid, What::Slice(0))));
         true
+    }
+
+    /// Whether others may map pages of a process: those it forked or was forked with, or any where the kernel merges equal pages.
+    fn shares(&self, process: &Process) -> bool {
+        let mut others = self.processes.values();
+        let is_relative = |other: &Process| {
+            other.parent == Some(process.pid)
+                || process.parent == Some(other.pid)
+                || process.parent == other.parent
+        };
+        let is_child = |pid: &Pid| Stat::read(*pid).is_ok_and(|stat| stat.parent == process.pid);
+        others.any(is_relative)
+            || self.young.iter().any(is_child)
+            || process.has_children()
+            || merges_equal_pages()
     }
 
     fn slice(&mut self, process: &mut Process, index: usize, now: Nanos) -> bool {
@@ -395,6 +422,11 @@ impl Reader {
         });
         true
     }
+}
+
+/// Whether KSM is at work (`/sys/kernel/mm/ksm/run`).
+fn merges_equal_pages() -> bool {
+    std::fs::read_to_string("/sys/kernel/mm/ksm/run").is_ok_and(|run| run.trim() == "1")
 }
 
 /// What it costs a program here to set a bit again, ns; 0 where that cannot be measured.

@@ -51,6 +51,8 @@ pub(super) struct Counts {
     pub(super) read_time: Nanos,
     /// Passes that were put off because the kernel swaps the process out.
     pub(super) swapping: u64,
+    /// Passes over processes that are left alone.
+    pub(super) left_alone: u64,
 }
 
 #[derive(Debug, Default)]

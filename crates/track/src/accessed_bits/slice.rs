@@ -23,6 +23,20 @@ pub(super) struct Found {
     pub(super) start: Addr,
     pub(super) huge: bool,
     pub(super) present: PageBits,
+    /// Those of them that others map as well: clearing does not reach them.
+    pub(super) shared: PageBits,
+}
+
+impl Found {
+    /// All but these are others' as well.
+    pub(super) fn leave_out_shared(&mut self, own: &PageBits) {
+        self.shared = match self.huge {
+            // It is one, as long as nobody has split it.
+            true if !own.is_empty() => PageBits::NONE,
+            true => PageBits::ALL,
+            false => self.present.without(own),
+        };
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +64,8 @@ pub(super) struct Slice {
     pub(super) ranges: Vec<Range>,
     /// Base pages and huge pages that were there when it was cut, each one.
     pub(super) entries: u64,
+    /// Those that others map as well.
+    pub(super) shared: u64,
     /// Those that were read at the end of the pass.
     pub(super) pages: u64,
     /// When the bits were cleared; not yet while there are no rungs.
@@ -232,7 +248,9 @@ pub(super) fn cut(found: &[Found], mappings: &[Range], most: u64) -> Vec<Slice> 
             };
             ranges.push((range, mapping.start < one.start));
         }
-        let more = entries(one, &ours);
+        let own = ours.without(&one.shared);
+        let more = entries(one, &own);
+        slice.shared += entries(one, &ours) - more;
         if more == 0 {
             continue;
         }
@@ -242,7 +260,7 @@ pub(super) fn cut(found: &[Found], mappings: &[Range], most: u64) -> Vec<Slice> 
         }
         size += more;
         slice.entries = size;
-        slice.add(one, ours, &ranges);
+        slice.add(one, own, &ranges);
     }
     if size > 0 {
         slices.push(slice);
@@ -283,6 +301,7 @@ mod tests {
             start,
             huge: false,
             present,
+            shared: PageBits::NONE,
         }
     }
 
@@ -291,6 +310,31 @@ mod tests {
             start: Addr(start),
             end: Addr(end),
         }
+    }
+
+    /// What a child shares keeps its bit, and would be the hottest of all.
+    #[test]
+    fn what_others_map_as_well_is_not_read() {
+        let mut one = found(0, &[1, 2, 3]);
+        let mut own = PageBits::one(2);
+        own.set(9);
+        one.leave_out_shared(&own);
+        let mut slices = cut(&[one], &[range(0, 2 * MIB)], 100);
+        assert_eq!((slices[0].entries, slices[0].shared), (1, 2));
+        let accessed = PageBits::ALL;
+        let seen = slices[0].take(&one, &accessed).expect("a chunk of it");
+        assert_eq!(seen.present, PageBits::one(2));
+        assert_eq!(seen.accessed, PageBits::one(2));
+
+        let mut huge = Found {
+            huge: true,
+            present: PageBits::one(0),
+            ..found(0, &[])
+        };
+        huge.leave_out_shared(&PageBits::ALL);
+        assert_eq!(cut(&[huge], &[range(0, 2 * MIB)], 100).len(), 1);
+        huge.leave_out_shared(&PageBits::NONE);
+        assert_eq!(cut(&[huge], &[range(0, 2 * MIB)], 100).len(), 0);
     }
 
     #[test]
@@ -342,6 +386,7 @@ mod tests {
         let parts = Found {
             huge: false,
             present: PageBits::ALL,
+            shared: PageBits::NONE,
             ..huge
         };
         let seen = slice.take(&parts, &PageBits::NONE).expect("ours");

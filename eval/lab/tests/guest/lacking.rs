@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Crashes and missing permissions: the program goes on, and the user is told.
 
+use std::process::Command;
+
 use crate::END;
 use crate::READY;
 use crate::SMALL;
 use crate::machine::guest;
 use crate::machine::guest_with;
+use crate::machine::slowed;
 use crate::number;
 use crate::until_more;
 
@@ -98,4 +101,25 @@ fn nobody_is_killed_for_what_a_full_fast_node_does_not_have() {
         "{out}"
     );
     assert!(out.contains("\"wrong\":[]"), "{out}");
+}
+
+/// Where somebody has said which memory a program is to have, it is not ours to say another.
+#[test]
+#[ignore = "boots the emulated machine"]
+fn memory_that_is_bound_to_a_node_stays_there() {
+    let program = concat!(env!("CARGO_TARGET_TMPDIR"), "/bound");
+    let compiled = Command::new("cc")
+        .args(["-O1", "-Wall", "-o", program, "bound.c"])
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/guest"))
+        .status()
+        .expect("a C compiler");
+    assert!(compiled.success());
+    let script = format!(
+        "terrace run --stats=/tmp/s -- {program} 1 > /tmp/out & sup=$!
+         {READY}; {}; pkill -TERM -x bound; wait $sup || exit 1
+         cat /tmp/s",
+        until_more("$sup", "left_alone", 4)
+    );
+    let out = slowed(&script).good();
+    assert_eq!(number(&out, "promoted_pages"), 0, "{out}");
 }

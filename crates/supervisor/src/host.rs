@@ -21,6 +21,7 @@ use terrace_policy::PolicyError;
 use terrace_policy::Preset;
 use terrace_policy::TrackerKind;
 use terrace_policy::fit::fit;
+use terrace_sys::cgroup;
 use terrace_sys::probe;
 use terrace_sys::probe::Fact;
 use terrace_sys::probe::NoSuchFact;
@@ -31,6 +32,7 @@ use thiserror::Error;
 use crate::machine::runs_on::cpu_nodes;
 use crate::options::COPY_THREADS_MAX;
 use crate::options::Options;
+use crate::options::Target;
 
 /// What Linux has for policies, on one socket.
 pub const LINUX: Offer = Offer {
@@ -126,6 +128,7 @@ impl Host {
         host.leave_out_what_is_not_here()?;
         host.make_once(options)?;
         host.limits.extend(unseen_tiers(&topology, preset.needs));
+        host.limits.extend(held_up(Path::new("/"), &options.target));
         for line in &host.limits {
             (options.tell)(line);
         }
@@ -223,6 +226,18 @@ impl Host {
             simulated_tier: true,
         })
     }
+}
+
+/// What a program may wait for that is not held up itself when its supervisor is.
+fn held_up(root: &Path, target: &Target) -> Option<String> {
+    let Target::Running(pid) = target else {
+        return None;
+    };
+    let most = cgroup::processors(root).filter(|_| !cgroup::has_same(root, *pid))?;
+    Some(format!(
+        "Terrace may have {most} processors at most (cpu.max of its cgroup), and process {pid} is of another: while Terrace is held up \
+         for that, the program waits for pages that are on their way; attach from where there is no such limit"
+    ))
 }
 
 /// What a policy that decides by hint faults gets where the kernel sees one tier and we see more.

@@ -9,6 +9,7 @@ pub mod advise;
 pub mod affinity;
 pub mod arena;
 pub mod atomic_write;
+pub mod cgroup;
 pub mod clock;
 pub mod eventfd;
 pub mod frames;

@@ -9,6 +9,7 @@
 use std::fs;
 use std::path::Path;
 
+use crate::cgroup;
 use crate::mempolicy;
 use crate::topology;
 
@@ -29,13 +30,9 @@ pub fn bytes(root: &Path) -> u64 {
 
 /// What the cgroups of this process have left, by the one that has least.
 fn below_limits(root: &Path) -> u64 {
-    let own = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
-    let own = own.lines().find_map(|line| line.strip_prefix("0::/"));
-    let mount = root.join("sys/fs/cgroup");
-    let directory = mount.join(own.unwrap_or_default());
-    let all = directory.ancestors();
-    let within = all.take_while(|directory| directory.starts_with(&mount));
-    within.filter_map(left).min().unwrap_or(u64::MAX)
+    let all = cgroup::own(root);
+    let left = all.iter().filter_map(|directory| left(directory)).min();
+    left.unwrap_or(u64::MAX)
 }
 
 /// What one has left; nothing where it has no limit.

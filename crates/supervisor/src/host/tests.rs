@@ -117,3 +117,21 @@ fn a_policy_that_exchanges_pages_without_the_agent_is_told_of() {
         assert_eq!(line(Mover::MovePages, mode), None);
     }
 }
+
+#[test]
+fn who_waits_for_a_supervisor_that_is_held_up_is_told() {
+    let root = tempfile::tempdir().expect("a directory");
+    let write = |path: &str, text: &str| {
+        let path = root.path().join(path);
+        std::fs::create_dir_all(path.parent().expect("a file")).expect("directories");
+        std::fs::write(path, text).expect("a file");
+    };
+    write("proc/self/cgroup", "0::/sidecar\n");
+    write("proc/12/cgroup", "0::/app\n");
+    write("proc/13/cgroup", "0::/sidecar\n");
+    let told = |pid| held_up(root.path(), &Target::Running(Pid(pid)));
+    assert_eq!(told(12), None, "without a limit");
+    write("sys/fs/cgroup/sidecar/cpu.max", "10000 100000\n");
+    assert!(told(12).is_some_and(|text| text.contains("0.1 processors")));
+    assert_eq!(told(13), None, "both are held up");
+}

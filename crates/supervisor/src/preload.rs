@@ -31,8 +31,21 @@ const DEPTH: u32 = 4;
 const FIRST_LINE: u64 = 256;
 
 /// What a sanitizer's run-time library defines, in a library of its own or in the program.
-const SANITIZERS: [&str; 4] = ["__asan_init", "__tsan_init", "__msan_init", "__hwasan_init"];
-const SANITIZER_LIBRARIES: [&str; 4] = ["libasan.so", "libtsan.so", "libclang_rt.", "libhwasan.so"];
+const SANITIZERS: [&str; 5] = [
+    "__asan_init",
+    "__tsan_init",
+    "__msan_init",
+    "__hwasan_init",
+    // It stops all threads, ours too, and reads pages that then nobody brings.
+    "__lsan_init",
+];
+const SANITIZER_LIBRARIES: [&str; 5] = [
+    "libasan.so",
+    "libtsan.so",
+    "libclang_rt.",
+    "libhwasan.so",
+    "liblsan.so",
+];
 
 /// Why a program has no agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -330,6 +330,11 @@ fn initiators(directory: &Path) -> Vec<NodeId> {
     nodes
 }
 
+/// A counter of `/proc/vmstat`, or a node's.
+pub(crate) fn counter(vmstat: &str, name: &str) -> Option<u64> {
+    parse::counter(vmstat, name)
+}
+
 /// Numbers as the kernel lists them: `0-3,8`, or nothing.
 pub(crate) fn numbers(list: &str) -> Option<Vec<u32>> {
     parse::list(list)

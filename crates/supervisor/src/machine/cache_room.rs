@@ -4,7 +4,8 @@
 //! How much the kernel gives back is `terrace_sys::topology`'s business; here is when it counts. On a
 //! slower node it does not while the node is under its low watermark: shadows go first there (Nomad
 //! 3.2). After a migration by `move_pages`, for which the kernel does reclaim, failed for want of memory,
-//! it does not count on that node for [`DISTRUST`]. Who sees free memory as it is: `terrace status`.
+//! it does not count on that node for [`DISTRUST`]. Nor where it is missed: while what the kernel dropped is read again
+//! so soon that it takes it for part of a working set. Who sees free memory as it is: `terrace status`.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -13,7 +14,8 @@ use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::NodeMemory;
 
-/// The kernel tries hard before it says that there is no memory, so not too often.
+/// The kernel tries hard before it says that there is no memory, so not too often; and a read from a disk is as dear as hundreds
+/// of accesses to slow memory.
 const DISTRUST: Nanos = Nanos::from_secs(10);
 
 /// Which nodes have room in their page cache.
@@ -21,17 +23,24 @@ const DISTRUST: Nanos = Nanos::from_secs(10);
 pub struct CacheRoom {
     counted: BTreeSet<NodeId>,
     distrusted: BTreeMap<NodeId, Nanos>,
+    /// Pages of it that were missed, when last looked at.
+    missed: BTreeMap<NodeId, u64>,
 }
 
 impl CacheRoom {
-    /// What the policy is told of a node with that memory and so many bytes of cache to give back.
+    /// What the policy is told of a node with that memory, so many bytes of cache to give back, and so many pages of it missed since
+    /// the start of the machine, as far as that is known.
     pub fn sample(
         &mut self,
         now: Nanos,
         (node, is_top): (NodeId, bool),
         memory: NodeMemory,
-        cache_bytes: u64,
+        (cache_bytes, missed): (u64, Option<u64>),
     ) -> NodeMemory {
+        let before = missed.and_then(|missed| self.missed.insert(node, missed));
+        if before.zip(missed).is_some_and(|(before, now)| now > before) {
+            self.distrusted.insert(node, now + DISTRUST);
+        }
         let shadows_first = !is_top && memory.free_bytes < memory.low_bytes;
         let distrusted = self.distrusted.get(&node).is_some_and(|end| now < *end);
         if cache_bytes == 0 || shadows_first || distrusted {
@@ -77,7 +86,7 @@ mod tests {
 
     fn free(room: &mut CacheRoom, now: u64, top: bool, free: u64, cache: u64) -> u64 {
         let now = Nanos::from_secs(now);
-        room.sample(now, (NODE, top), memory(free), cache)
+        room.sample(now, (NODE, top), memory(free), (cache, None))
             .free_bytes
     }
 
@@ -104,5 +113,22 @@ mod tests {
         assert!(!room.counts(NODE));
         assert_eq!(free(&mut room, 10, true, 5, 100), 5);
         assert_eq!(free(&mut room, 11, true, 5, 100), 105);
+    }
+
+    #[test]
+    fn cache_that_is_missed_does_not_count_for_a_while() {
+        let mut room = CacheRoom::default();
+        let mut free = |second: u64, missed: u64| {
+            let now = Nanos::from_secs(second);
+            let sample = room.sample(now, (NODE, true), memory(5), (100, Some(missed)));
+            sample.free_bytes
+        };
+        // Before us.
+        assert_eq!(free(0, 70), 105);
+        assert_eq!(free(1, 70), 105);
+        assert_eq!(free(2, 71), 5);
+        assert_eq!(free(9, 80), 5);
+        assert_eq!(free(18, 80), 5);
+        assert_eq!(free(19, 80), 105);
     }
 }

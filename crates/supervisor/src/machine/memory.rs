@@ -60,6 +60,12 @@ impl FreeMemory {
         self.reader.read_with_cache(node).ok()
     }
 
+    /// Pages of a node's cache that were missed; not looked at where there is none to give back.
+    fn missed(&self, node: NodeId, cache_bytes: u64) -> Option<u64> {
+        let known = (cache_bytes > 0).then(|| self.reader.missed_cache_pages(node));
+        known?.ok()
+    }
+
     /// Samples all nodes. Whether the free memory of one of them has changed since the sample before, by more than
     /// a [`CHANGED`]th of it.
     pub fn sample(
@@ -75,9 +81,8 @@ impl FreeMemory {
                 continue;
             };
             let is_top = tiers.is_top(node);
-            let whole = self
-                .cache_room
-                .sample(now, (node, is_top), memory, cache_bytes);
+            let cache = (cache_bytes, self.missed(node, cache_bytes));
+            let whole = self.cache_room.sample(now, (node, is_top), memory, cache);
             let sample = match budget.filter(|_| is_top) {
                 Some(budget) => budget.share(node, whole),
                 None => Some(whole),

@@ -25,8 +25,5 @@ fn stores_now(root: &Path) -> bool {
 
 fn has_marked(root: &Path) -> bool {
     let vmstat = fs::read_to_string(root.join("proc/vmstat")).unwrap_or_default();
-    let mut counts = vmstat
-        .lines()
-        .filter_map(|line| line.strip_prefix("numa_pte_updates "));
-    counts.next().is_some_and(|count| count.trim() != "0")
+    topology::counter(&vmstat, "numa_pte_updates").is_some_and(|marked| marked > 0)
 }

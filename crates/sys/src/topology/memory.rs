@@ -87,4 +87,16 @@ impl MemoryReader {
             cache::at_once(&memory, self.generations, low_bytes, page_bytes),
         ))
     }
+
+    /// Pages of a node's page cache that were read again, since the start of the machine, so soon after the kernel had dropped them that
+    /// it took them for part of a working set (`workingset_activate_file`, mm/workingset.c).
+    ///
+    /// # Errors
+    ///
+    /// Where there is no such node, or the kernel does not say (before Linux 5.9).
+    pub fn missed_cache_pages(&self, node: NodeId) -> Result<u64, TopologyError> {
+        let directory = self.root.join("sys/devices/system/node");
+        let path = directory.join(format!("node{node}/vmstat"));
+        parse::counter(&read(&path)?, "workingset_activate_file").ok_or(TopologyError::Form(path))
+    }
 }

@@ -72,6 +72,12 @@ pub(super) fn generations(text: &str) -> bool {
     u32::from_str_radix(digits, 16).is_ok_and(|bits| bits & 1 != 0)
 }
 
+/// A counter of `/proc/vmstat`, or a node's.
+pub(super) fn counter(vmstat: &str, name: &str) -> Option<u64> {
+    let mut lines = vmstat.lines().filter_map(|line| line.split_once(' '));
+    lines.find(|(of, _)| *of == name)?.1.trim().parse().ok()
+}
+
 /// A node's watermarks, pages: of its free memory, what no page of a program gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Watermarks {
@@ -187,6 +193,13 @@ mod tests {
                 high_pages: 9
             }
         );
+    }
+
+    #[test]
+    fn a_counter_is_found_by_its_whole_name() {
+        let text = "nr_free_pages 12\nworkingset_activate_file_x 1\nworkingset_activate_file 7\n";
+        assert_eq!(counter(text, "workingset_activate_file"), Some(7));
+        assert_eq!(counter(text, "free_pages"), None);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::options::CHAOS_BASE;
 use crate::options::CHAOS_PAGES;
 use crate::options::CHAOS_STRIDE;
 use crate::options::Chaos;
+use crate::parts;
 use crate::victim::STOP;
 use crate::victim::Words;
 use crate::victim::lost;
@@ -38,8 +39,12 @@ fn bytes(len: u64) -> usize {
 
 /// Maps the areas of those asked for.
 pub(crate) fn prepare(kinds: &[Chaos]) {
-    for (index, _) in kinds.iter().enumerate() {
-        map_fixed(base(index as u64), LEN);
+    for (index, kind) in kinds.iter().enumerate() {
+        let start = base(index as u64);
+        match kind {
+            Chaos::Parts => parts::prepare(start),
+            _ => map_fixed(start, LEN),
+        }
     }
 }
 
@@ -60,6 +65,7 @@ pub(crate) fn run(kind: Chaos, index: u64, words: &Words) -> u64 {
             Chaos::Mremap => disturber.mremap(),
             Chaos::Dontneed => disturber.dontneed(),
             Chaos::Mprotect => disturber.mprotect(),
+            Chaos::Parts => disturber.round = parts::run(disturber.at),
             Chaos::Rw => {
                 if let Some(files) = io.as_mut() {
                     disturber.read_and_write(files);

@@ -31,7 +31,9 @@ use crate::link::Link;
 use crate::options::CHAOS_BASE;
 use crate::options::CHAOS_PAGES;
 use crate::options::CHAOS_STRIDE;
+use crate::options::Chaos;
 use crate::options::DriveOptions;
+use crate::options::PARTS_PAGES;
 use crate::options::WORDS_BASE;
 
 /// Rounds in which a page at least must move for its place to be looked at.
@@ -216,16 +218,25 @@ impl Driver<'_> {
             let page = self.random.below(pages) * (pick & 1);
             return (start + (page << 12), PageSize::Base4K, pages - page);
         }
-        if pick < 50 && self.options.chaos_areas > 0 {
-            let area = self.random.below(self.options.chaos_areas);
-            let page = self.random.below(CHAOS_PAGES);
-            let addr = CHAOS_BASE + area * CHAOS_STRIDE + (page << 12);
-            return (addr, PageSize::Base4K, CHAOS_PAGES - page);
+        if pick < 50 && !self.options.chaos.is_empty() {
+            return self.some_page_of_chaos();
         }
         let size = self.options.page_size.size();
         let page = self.random.below(self.options.pages);
         let addr = WORDS_BASE + page * size.bytes();
         (addr, size, self.options.pages - page)
+    }
+
+    fn some_page_of_chaos(&mut self) -> (u64, PageSize, u64) {
+        let area = self.random.below(self.options.chaos.len() as u64);
+        let kind = usize::try_from(area).map(|at| self.options.chaos[at]);
+        let (size, pages) = match kind {
+            Ok(Chaos::Parts) => (PageSize::Huge2M, PARTS_PAGES),
+            _ => (PageSize::Base4K, CHAOS_PAGES),
+        };
+        let page = self.random.below(pages);
+        let addr = CHAOS_BASE + area * CHAOS_STRIDE + page * size.bytes();
+        (addr, size, pages - page)
     }
 
     fn is_arena(&self, addr: u64) -> bool {
@@ -240,9 +251,18 @@ impl Driver<'_> {
 
     /// Two pages of a few change places, and are asked to change back from the other side while they do.
     fn exchange_something(&mut self) {
-        let size = self.options.page_size.size();
-        let count = self.options.pages.min(EXCHANGED_PAGES);
-        let [one, other] = [0; 2].map(|_| WORDS_BASE + self.random.below(count) * size.bytes());
+        let parts = self.options.chaos.iter().position(|c| *c == Chaos::Parts);
+        let (start, size, count) = match parts {
+            Some(area) if self.random.below(2) == 0 => {
+                let start = CHAOS_BASE + area as u64 * CHAOS_STRIDE;
+                (start, PageSize::Huge2M, PARTS_PAGES)
+            }
+            _ => {
+                let count = self.options.pages.min(EXCHANGED_PAGES);
+                (WORDS_BASE, self.options.page_size.size(), count)
+            }
+        };
+        let [one, other] = [0; 2].map(|_| start + self.random.below(count) * size.bytes());
         for (addr, with) in [(one, other), (other, one)] {
             self.order(Op::Exchange { with: Addr(with) }, addr, size);
         }

@@ -19,6 +19,7 @@ use terrace_proto::SOCKET_ENV;
 
 use crate::driver::Counts;
 use crate::made_with;
+use crate::options::Chaos;
 use crate::options::Options;
 
 /// A started process with its pipes; killed if dropped while it runs.
@@ -165,7 +166,6 @@ fn drive_command(own: &Path, options: &Options, socket: &Path) -> Command {
         .args(["--seconds", &options.seconds.to_string()])
         .args(["--page-size", options.page_size.name()])
         .args(["--pages", &options.page_count().to_string()])
-        .args(["--chaos-areas", &options.chaos.len().to_string()])
         .args(["--workers", &options.workers.to_string()])
         .args(["--batch", &options.batch.to_string()])
         .args(["--copy-threads", &options.copy_threads.to_string()])
@@ -173,6 +173,9 @@ fn drive_command(own: &Path, options: &Options, socket: &Path) -> Command {
         .args(options.arm.then_some("--arm"))
         .args(options.exchanges.then_some("--exchanges"))
         .args(["--commit", options.commit.name()]);
+    if !options.chaos.is_empty() {
+        command.args(["--chaos", &names(&options.chaos)]);
+    }
     if options.everywhere {
         command.arg("--everywhere");
     }
@@ -189,6 +192,12 @@ fn drive_command(own: &Path, options: &Options, socket: &Path) -> Command {
     command
 }
 
+/// As the command line has them.
+fn names(chaos: &[Chaos]) -> String {
+    let names = chaos.iter().map(|kind| format!("{kind:?}").to_lowercase());
+    names.collect::<Vec<_>>().join(",")
+}
+
 fn victim_command(own: &Path, options: &Options, socket: &Path, agent: &Path) -> Command {
     let threads = if options.cost { 0 } else { options.threads };
     let mut command = Command::new(own);
@@ -201,13 +210,8 @@ fn victim_command(own: &Path, options: &Options, socket: &Path, agent: &Path) ->
         .args(options.split.then_some("--split"))
         .env(SOCKET_ENV, socket)
         .env("LD_PRELOAD", agent);
-    let names: Vec<String> = options
-        .chaos
-        .iter()
-        .map(|kind| format!("{kind:?}").to_lowercase())
-        .collect();
-    if !names.is_empty() {
-        command.args(["--chaos", &names.join(",")]);
+    if !options.chaos.is_empty() {
+        command.args(["--chaos", &names(&options.chaos)]);
     }
     if options.skip_verify {
         command.env("TERRACE_TEST_SKIP_VERIFY", "1");

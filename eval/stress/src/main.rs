@@ -13,6 +13,7 @@ mod judge;
 mod link;
 mod made_with;
 mod options;
+mod parts;
 mod storm;
 mod toll;
 mod victim;

@@ -21,6 +21,8 @@ pub(crate) const CHAOS_BASE: u64 = 0x20_0000_0000;
 pub(crate) const CHAOS_STRIDE: u64 = 0x1_0000_0000;
 /// Base pages of a disturber's area.
 pub(crate) const CHAOS_PAGES: u64 = 96;
+/// Huge pages of the area of [`Chaos::Parts`].
+pub(crate) const PARTS_PAGES: u64 = 2;
 
 /// Moves a program's pages about at full rate and checks that no word is lost.
 #[derive(Debug, Parser)]
@@ -178,8 +180,8 @@ pub(crate) struct DriveOptions {
     pub(crate) page_size: PageArg,
     #[arg(long)]
     pub(crate) pages: u64,
-    #[arg(long)]
-    pub(crate) chaos_areas: u64,
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) chaos: Vec<Chaos>,
     #[arg(long)]
     pub(crate) everywhere: bool,
     #[arg(long)]
@@ -253,6 +255,8 @@ pub(crate) enum Chaos {
     Mprotect,
     Rw,
     Collapse,
+    /// Changes parts of huge pages.
+    Parts,
 }
 
 impl Options {

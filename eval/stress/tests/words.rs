@@ -136,7 +136,7 @@ fn writers_wait_for_the_commit() {
 
 #[test]
 fn writers_wait_whatever_happens() {
-    let all = "fork,munmap,mremap,dontneed,mprotect,rw,collapse";
+    let all = "fork,munmap,mremap,dontneed,mprotect,rw,collapse,parts";
     let huge = ["--page-size", "2m", "--workers", "2", "--copy-threads", "4"];
     let always = ["--chaos", all, "--commit", "wait"];
     passes(&[&always[..], &huge[..]].concat());
@@ -175,6 +175,28 @@ fn dropped_pages_stay_zero() {
     passes(&["--chaos", "dontneed"]);
 }
 
+/// The program drops, unmaps, moves or protects a part of a huge page, some of the time while all of it is out of
+/// place: the rest, 2 MiB less a few base pages, must be there afterwards.
+#[test]
+fn parts_of_huge_pages_change_while_they_move() {
+    let parts = ["--chaos", "parts", "--page-size", "2m"];
+    let ways: [&[&str]; 3] = [
+        &[],
+        &["--commit", "wait", "--copy-threads", "4"],
+        &["--commit", "wait", "--streaming", "--workers", "2"],
+    ];
+    for way in ways {
+        let one = ["--pages", "1", "--threads", "1"];
+        does(&["taken out"], MOMENT, &[&parts[..], &one, way].concat());
+        let exchanged = ["--exchanges", "--pages", "2", "--threads", "0"];
+        does(
+            &["exchanged"],
+            MOMENT,
+            &[&parts[..], &exchanged, way].concat(),
+        );
+    }
+}
+
 #[test]
 fn read_only_meanwhile() {
     passes(&["--chaos", "mprotect"]);
@@ -198,7 +220,7 @@ fn everything_at_once_everywhere() {
         "--commit",
         "copy",
     ]);
-    let all = format!("{all},collapse");
+    let all = format!("{all},collapse,parts");
     passes(&["--chaos", &all, "--page-size", "2m"]);
 }
 

@@ -23,18 +23,12 @@ use terrace_sys::uffd::Uffd;
 
 use crate::state::agent::State;
 use crate::state::lock::Lock;
+use crate::state::pieces;
+use crate::state::pieces::Piece;
 
 /// A fork within a fork within ...: nobody does more before the first was looked at.
 const DEPTH: u32 = 8;
 const PAGE: u64 = 4096;
-
-/// A page the child lacks: where it is there, its bytes with us.
-#[derive(Debug, Clone, Copy)]
-struct Hole {
-    addr: u64,
-    len: u64,
-    content: u64,
-}
 
 /// The flags of mappings; opened once, while files may be opened.
 static SMAPS: OnceLock<Lock<SmapsFile>> = OnceLock::new();
@@ -54,19 +48,35 @@ pub(crate) fn prepare() -> std::io::Result<()> {
 pub(crate) fn adopt(state: &mut State, child: Option<OwnedFd>) {
     let Some(fd) = child else { return };
     let child = Uffd::from_child(fd);
-    let mut holes: Vec<Hole> = state
-        .pages
-        .out()
-        .map(|(addr, len, content)| Hole { addr, len, content })
-        .collect();
+    // What the child lacks, and its bytes with us.
+    let out: Vec<Piece> = state.pages.out().collect();
+    let mut holes = Vec::new();
+    for hole in out {
+        by_mapping(&mut state.maps, hole, &mut holes);
+    }
     // Not to be taken for the child's: what it lacks, and the zeros that looking leaves behind.
     let mut ours: Vec<(u64, u64)> = holes.iter().map(|hole| (hole.addr, hole.len)).collect();
     holes.retain(|hole| !is_wiped(&mut state.maps, &child, hole, &mut ours));
     settle(&child, holes, DEPTH);
 }
 
+/// The hole, cut where one mapping ends and the next begins: the program may have cut it while the page was out.
+fn by_mapping(maps: &mut MapsFile, hole: Piece, holes: &mut Vec<Piece>) {
+    let mut rest = Some(hole);
+    while let Some(hole) = rest {
+        let mapping = match hole.len {
+            PAGE => None,
+            _ => maps.find(Addr(hole.addr)).ok().flatten(),
+        };
+        let end = mapping.map_or(u64::MAX, |mapping| mapping.range.end.0);
+        let [_, inside, behind] = hole.cut(hole.addr, end);
+        holes.extend(inside);
+        rest = behind;
+    }
+}
+
 /// Whether the child must find zeros where the hole is.
-fn is_wiped(maps: &mut MapsFile, child: &Uffd, hole: &Hole, ours: &mut Vec<(u64, u64)>) -> bool {
+fn is_wiped(maps: &mut MapsFile, child: &Uffd, hole: &Piece, ours: &mut Vec<(u64, u64)>) -> bool {
     let mapping = maps.find(Addr(hole.addr)).ok().flatten();
     for beside in [hole.addr + hole.len, hole.addr.wrapping_sub(PAGE)] {
         let in_place = mapping
@@ -91,58 +101,90 @@ fn is_wiped(maps: &mut MapsFile, child: &Uffd, hole: &Hole, ours: &mut Vec<(u64,
     matches!(asked, Some(Ok(Some(true))))
 }
 
-fn settle(child: &Uffd, mut holes: Vec<Hole>, depth: u32) {
+/// The child's mappings may have been cut, like the parent's: what does not go as a whole goes in parts, and
+/// a base page for which the child has no place is left.
+fn settle(child: &Uffd, mut holes: Vec<Piece>, depth: u32) {
+    let mut most = u64::MAX;
     while let Some(hole) = holes.last().copied() {
+        let len = hole.len.min(most);
         // SAFETY: the content is a present frame of ours, held as long as the page is out, which
         // the lock of our caller ensures; the destination is in another process.
-        match unsafe { child.copy(hole.addr, hole.content, hole.len, false) } {
-            Ok(filled) if filled.stop == Some(Stop::Again) => {
-                advance(&mut holes, filled.bytes);
+        let (bytes, stop) = match unsafe { child.copy(hole.addr, hole.at, len, false) } {
+            Ok(filled) => (filled.bytes, filled.stop),
+            Err(_) => (0, Some(Stop::Refused)),
+        };
+        match stop {
+            None => {
+                advance(&mut holes, len);
+                most = most.saturating_mul(2);
+            }
+            Some(Stop::Again) => {
+                advance(&mut holes, bytes);
                 follow(child, &mut holes, depth);
                 rustix::thread::sched_yield();
             }
-            Ok(filled) if filled.stop == Some(Stop::NoMemory) => rustix::thread::sched_yield(),
-            Ok(filled) if filled.stop == Some(Stop::Exists) => advance(&mut holes, PAGE),
-            // Filled; or the child has no such mapping.
-            _ => {
-                holes.pop();
-            }
+            Some(Stop::NoMemory) => rustix::thread::sched_yield(),
+            Some(Stop::Exists) => advance(&mut holes, PAGE),
+            Some(_) if len > PAGE => most = (len / 2).next_multiple_of(PAGE),
+            Some(_) => advance(&mut holes, PAGE),
         }
     }
 }
 
-/// A huge page may have been out in part, and a copy may stop in the middle.
-fn advance(holes: &mut Vec<Hole>, bytes: u64) {
-    if let Some(hole) = holes.last_mut() {
-        hole.addr += bytes;
-        hole.content += bytes;
-        hole.len -= bytes.min(hole.len);
-        if hole.len == 0 {
-            holes.pop();
-        }
+/// The start of the last hole is filled.
+fn advance(holes: &mut Vec<Piece>, bytes: u64) {
+    if let Some(hole) = holes.pop() {
+        holes.extend(hole.within(hole.at + bytes, u64::MAX));
     }
 }
 
 /// The child changes its mappings already.
-fn follow(child: &Uffd, holes: &mut Vec<Hole>, depth: u32) {
+fn follow(child: &Uffd, holes: &mut Vec<Piece>, depth: u32) {
     let mut wire = [0; EVENT_BYTES];
     while child.read(&mut wire).unwrap_or(0) > 0 {
         // SAFETY: the bytes come from `read` and are decoded once.
         match unsafe { Event::decode(&wire) } {
             Event::Unmap { start, end } | Event::Remove { start, end } => {
-                holes.retain(|hole| hole.addr + hole.len <= start || hole.addr >= end);
+                pieces::take(holes, start, end);
             }
             Event::Remap { from, to, len } => {
-                for hole in holes.iter_mut() {
-                    if hole.addr >= from && hole.addr - from < len {
-                        hole.addr = hole.addr - from + to;
-                    }
-                }
+                let moved = pieces::take(holes, from, from + len);
+                holes.extend(moved.into_iter().map(|hole| Piece {
+                    addr: hole.addr - from + to,
+                    ..hole
+                }));
             }
             Event::Fork(Some(fd)) if depth > 0 => {
                 settle(&Uffd::from_child(fd), holes.clone(), depth - 1);
             }
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hole_goes_mapping_by_mapping() {
+        let area = terrace_sys::arena::Reservation::new(8 * PAGE, PAGE).expect("a few pages");
+        area.commit(2 * PAGE, 3 * PAGE).expect("three pages");
+        let hole = Piece {
+            addr: area.start(),
+            len: 8 * PAGE,
+            at: 0x1000,
+        };
+        let mut maps = MapsFile::own().expect("/proc is mounted");
+        let mut holes = Vec::new();
+        by_mapping(&mut maps, hole, &mut holes);
+        let places: Vec<_> = holes
+            .iter()
+            .map(|hole| (hole.addr - area.start(), hole.at, hole.len / PAGE))
+            .collect();
+        assert_eq!(
+            places,
+            [(0, 0x1000, 2), (2 * PAGE, 0x3000, 3), (5 * PAGE, 0x6000, 3)]
+        );
     }
 }

@@ -166,14 +166,11 @@ pub(crate) fn see_workers_off(agent: &Agent) {
     }
     let mut state = agent.state.lock_urgent();
     // Only a worker that failed leaves a page out. Its bytes are still where the entry says.
-    let left: Vec<_> = state.pages.out().collect();
-    for (addr, len, content) in left {
-        // SAFETY: the content is a present frame or buffer of ours; the page's address is empty.
-        while let Ok(filled) = unsafe { agent.uffd.copy(addr, content, len, false) } {
-            if filled.stop != Some(terrace_sys::uffd::Stop::Again) || filled.bytes > 0 {
-                break;
-            }
-            agent.drain_and_yield(&mut state);
+    let left: Vec<_> = state.pages.all_out().collect();
+    for (id, content) in left {
+        agent.put_back(&mut state, id, content);
+        for piece in state.pages.pieces(id) {
+            agent.uffd.wake(piece.addr, piece.len);
         }
     }
 }

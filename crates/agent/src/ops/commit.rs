@@ -195,13 +195,13 @@ impl Agent {
                 }
                 page
             }
-            // A copy of the copy, on whatever node: not where it was sent, but nothing lost.
+            // A copy of the copy, on whatever node, or a part: not where it was sent, but nothing lost.
             (true, PutBack::Copied) => page.stays(Outcome::Busy),
             (false, PutBack::Moved) => {
                 let whole = self.arrived_whole(state, page.id, size);
                 page.back(whole, Outcome::Dirtied)
             }
-            (false, PutBack::Copied) => page.stays(Outcome::Dirtied),
+            (false, PutBack::Copied) => page.stays_in_part(size, Outcome::Dirtied),
             (_, PutBack::Dropped) => page.stays(Outcome::Gone),
         }
     }

@@ -77,7 +77,7 @@ impl Agent {
     /// Makes the page's shadow the frame to move in, if it has one on the target node.
     fn take_up_shadow(&self, state: &mut State, item: &mut Item) {
         let order = item.order;
-        let shadow = match state.pages.shadow(order.addr) {
+        let shadow = match state.shadows.of(order.addr) {
             Some(shadow) if order.size == PageSize::Base4K => shadow,
             _ => return,
         };
@@ -93,7 +93,7 @@ impl Agent {
             item.end(Outcome::Busy);
             return;
         };
-        state.pages.take_shadow_over(order.addr, order.end());
+        state.shadows.take_over(order.addr, order.end());
         // SAFETY: a frame of ours that nothing refers to.
         unsafe { memory::take_back(shadow.frame.addr) };
         let source = Source {

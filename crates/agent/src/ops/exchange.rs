@@ -115,7 +115,7 @@ impl Agent {
                     let whole = self.arrived_whole(state, page.id, size);
                     page.back(whole, well)
                 }
-                PutBack::Copied => page.stays(Outcome::Busy),
+                PutBack::Copied => page.stays_in_part(size, Outcome::Busy),
                 PutBack::Dropped => page.stays(Outcome::Gone),
             })
         });

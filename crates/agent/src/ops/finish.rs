@@ -10,7 +10,6 @@ use crate::ops::clock;
 use crate::ops::item::End;
 use crate::ops::item::Item;
 use crate::ops::item::Order;
-use crate::ops::mover::current;
 use crate::ops::scratch::Scratch;
 use crate::ops::stage::Kind;
 use crate::ops::stage::Left;
@@ -30,16 +29,17 @@ const WAKE_SPAN: u64 = 4 << 20;
 impl Agent {
     /// Wakes who waits for a page of the chunk, in one call where they lie together. Waking too
     /// many is harmless: they look again.
-    pub(crate) fn wake_all(&self, state: &mut State, items: &[Item]) {
+    pub(crate) fn wake_all(&self, state: &State, items: &[Item]) {
         let mut span: Option<(u64, u64)> = None;
         for item in items {
             let Stage::In(page) = &item.stage else {
                 continue;
             };
             // Waiters of a page whose mapping the program moved wait at its old address.
-            let place = current(state, page.id).map_or(item.order.addr, |(addr, _)| addr);
-            for addr in [item.order.addr, place] {
-                let (start, end) = (addr, addr + item.order.bytes());
+            let old = (item.order.addr, item.order.bytes());
+            let places = state.pages.pieces(page.id).map(|p| (p.addr, p.len));
+            for (start, len) in std::iter::once(old).chain(places) {
+                let end = start + len;
                 span = match span {
                     Some((low, high)) if high.max(end) - low.min(start) <= WAKE_SPAN => {
                         Some((low.min(start), high.max(end)))

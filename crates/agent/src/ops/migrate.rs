@@ -112,7 +112,7 @@ impl Agent {
     /// Drops some of the shadows whose page was written or whose frame the kernel took back: from
     /// `from` on; where to go on.
     pub(crate) fn review_shadows(&self, state: &mut State, from: u64) -> u64 {
-        let some: Vec<(u64, u64)> = state.pages.shadows_from(from).take(REVIEWED).collect();
+        let some: Vec<(u64, u64)> = state.shadows.starting_at(from).take(REVIEWED).collect();
         let mut stale: Vec<u64> = Vec::new();
         for run in some.chunk_by(|(one, _), (next, _)| *next == one + BASE) {
             let flags = self.pagemap.flags(run[0].0, run.len());

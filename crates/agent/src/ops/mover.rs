@@ -5,7 +5,9 @@
 //! of ours until it is in again, or until the program gave its address back.
 
 use rustix::io::Errno;
+use terrace_core::PageSize;
 use terrace_proto::Outcome;
+use terrace_sys::uffd::Moved;
 use terrace_sys::uffd::Protected;
 use terrace_sys::uffd::Stop;
 use terrace_sys::uffd::Uffd;
@@ -23,6 +25,8 @@ use crate::state::agent::State;
 use crate::state::pages;
 use crate::state::pages::EntryId;
 
+const BASE: u64 = PageSize::Base4K.bytes();
+
 /// What became of one page that was to move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PageMove {
@@ -39,10 +43,21 @@ pub(crate) enum PageMove {
 pub(crate) enum PutBack {
     /// The frame itself is at the page's address; its old address is empty.
     Moved,
-    /// A copy is; the frame is still where it was.
+    /// What the program still has of the page is, but not all by a move; the frame, or some of it, is still where
+    /// it was.
     Copied,
     /// The program gave the address back; the frame is still where it was.
     Dropped,
+}
+
+/// How far one try to bring a part of a page in came, in bytes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Brought {
+    moved: u64,
+    copied: u64,
+    /// Has no place in the program any more.
+    left: u64,
+    stop: Option<Stop>,
 }
 
 impl Agent {
@@ -98,65 +113,66 @@ impl Agent {
         }
     }
 
-    /// Brings the bytes of a page that is out back in: by moving the frame at `from`, or, where
+    /// Brings the bytes of a page that is out in again: by moving the frame at `from`, or, where
     /// the mapping does not allow that any more, by a copy. Never gives up while the program can
     /// still look at the address.
+    ///
+    /// The program may have changed parts of a huge page meanwhile. Of what it gave back or moved there were
+    /// events ([`crate::state::pages`]); where a mapping only fell into several (mprotect(2), madvise(2)) there
+    /// was none, and the kernel refuses what crosses from one to the next: then less is tried, down to a base
+    /// page, and a base page that has no place any more is left.
     pub(crate) fn put_back(&self, state: &mut State, id: EntryId, from: u64) -> PutBack {
-        let Some((mut done, end)) = part_out(state, id) else {
+        let Some((begin, end)) = part_out(state, id) else {
             return PutBack::Dropped;
         };
-        while done < end {
-            let Some((addr, true)) = current(state, id) else {
-                return PutBack::Dropped;
-            };
-            let (route, len) = ((addr + done, from + done), end - done);
-            // SAFETY: the frame is ours and nothing refers to it; the page's address is empty.
-            let moved = unsafe { relocate(&self.uffd, &self.pagemap, route, len) };
-            let stop = match moved {
-                Ok(moved) => {
-                    done += moved.bytes;
-                    moved.stop
-                }
-                Err(_) => Some(Stop::Refused),
-            };
-            mark_in_up_to(state, id, done);
-            match stop {
-                Some(Stop::Again | Stop::NoMemory) if done < end => self.drain_and_yield(state),
-                Some(_) if done < end => return self.copy_back(state, id, from, done, end),
-                _ => {}
+        let (mut moved, mut copied) = (0, 0);
+        let mut most = end - begin;
+        while let Some(piece) = state.pages.first_out(id) {
+            let len = piece.len.min(most);
+            let mut brought = self.bring((piece.addr, from + piece.at), len);
+            match brought.stop {
+                _ if brought.moved + brought.copied > 0 => most = most.saturating_mul(2),
+                Some(Stop::Again | Stop::NoMemory) => self.drain_and_yield(state),
+                _ if len > BASE => most = (len / 2).next_multiple_of(BASE),
+                // Not mapped, not registered any more, or somebody else's page there.
+                _ => brought.left = BASE,
             }
+            moved += brought.moved;
+            copied += brought.copied;
+            mark_in_up_to(
+                state,
+                id,
+                piece.at + brought.moved + brought.copied + brought.left,
+            );
         }
-        PutBack::Moved
+        match (moved, copied) {
+            (0, 0) => PutBack::Dropped,
+            _ if moved == end - begin => PutBack::Moved,
+            _ => PutBack::Copied,
+        }
     }
 
-    /// The second way in: the mapping became read-only, locked, or something we cannot tell.
-    fn copy_back(
-        &self,
-        state: &mut State,
-        id: EntryId,
-        from: u64,
-        mut done: u64,
-        end: u64,
-    ) -> PutBack {
-        while done < end {
-            let Some((addr, true)) = current(state, id) else {
-                return PutBack::Dropped;
-            };
-            // SAFETY: `from` is a present frame of ours, and the page's address is empty.
-            let copied = unsafe { self.uffd.copy(addr + done, from + done, end - done, false) };
-            let Ok(filled) = copied else {
-                return PutBack::Dropped;
-            };
-            done += filled.bytes;
-            mark_in_up_to(state, id, done);
-            match filled.stop {
-                Some(Stop::Again | Stop::NoMemory) if done < end => self.drain_and_yield(state),
-                // Not mapped, not registered any more, or somebody else's page there.
-                Some(_) if done < end => return PutBack::Dropped,
-                _ => {}
-            }
+    /// Moves what is at `src` to the program's `dst`, or copies it where that is refused.
+    fn bring(&self, (dst, src): (u64, u64), len: u64) -> Brought {
+        const REFUSED: Moved = Moved {
+            bytes: 0,
+            stop: Some(Stop::Refused),
+        };
+        // SAFETY: the frame is ours and nothing refers to it; the program's address is empty.
+        let moved = unsafe { relocate(&self.uffd, &self.pagemap, (dst, src), len) };
+        let moved = moved.unwrap_or(REFUSED);
+        let mut brought = Brought {
+            moved: moved.bytes,
+            stop: moved.stop,
+            ..Brought::default()
+        };
+        if moved.bytes == 0 && !matches!(moved.stop, Some(Stop::Again | Stop::NoMemory)) {
+            // The second way in: the mapping became read-only, locked, or something we cannot tell.
+            // SAFETY: `src` is a present frame of ours, and the program's address is empty.
+            let copied = unsafe { self.uffd.copy(dst, src, len, false) }.unwrap_or(REFUSED);
+            (brought.copied, brought.stop) = (copied.bytes, copied.stop);
         }
-        PutBack::Copied
+        brought
     }
 
     /// Moves a huge page out. The kernel moves it whole where it is whole; where the program's
@@ -174,6 +190,9 @@ impl Agent {
             };
             if done == 0 {
                 since = clock::now();
+            } else if is_dirty(state, id) {
+                // Some of it may be elsewhere by now.
+                break Some(Outcome::Dirtied.into());
             }
             let (route, len) = ((slot + done, addr + done), bytes - done);
             // SAFETY: the slot is ours and empty from `done` on; the page's bytes stay what they

@@ -10,6 +10,7 @@
 //! can end at once ([`Agent::abort`](crate::state::agent::Agent::abort)); once it was, it ends by way of `In`.
 
 use terrace_core::Nanos;
+use terrace_core::PageSize;
 use terrace_proto::Outcome;
 
 use crate::ops::item::End;
@@ -200,6 +201,14 @@ impl Out {
         page
     }
 
+    /// The page is in by a copy of what is in the slot, of a huge one perhaps a part of that itself.
+    pub(crate) fn stays_in_part(self, size: PageSize, end: impl Into<End>) -> In {
+        match size {
+            PageSize::Base4K => self.stays(end),
+            _ => self.back(false, end),
+        }
+    }
+
     fn in_again(self, end: End) -> (In, Source) {
         let page = In {
             id: self.id,
@@ -259,8 +268,6 @@ impl Verifying {
 
 #[cfg(test)]
 mod tests {
-    use terrace_core::PageSize;
-
     use super::*;
     use crate::state::pages::Pages;
 
@@ -327,7 +334,15 @@ mod tests {
         assert!(!arrived.can_keep_shadow());
         assert_eq!(torn().back(true, Outcome::Dirtied).left, Left::Pieces);
         assert_eq!(torn().stays(Outcome::Gone).left, Left::Pieces);
-        let whole = placed(Kind::Copied, SLOT).out(5, true);
+        let whole = || placed(Kind::Copied, SLOT).out(5, true);
+        for (size, left) in [
+            (PageSize::Base4K, Left::Page),
+            (PageSize::Huge2M, Left::Pieces),
+        ] {
+            let page = whole().stays_in_part(size, Outcome::Busy);
+            assert_eq!(has(&page), (SLOT, left, Some(COPY)));
+        }
+        let whole = whole();
         assert_eq!(whole.back(false, Outcome::Dirtied).left, Left::Pieces);
         let part = placed(Kind::Copied, SLOT).out_in_part(5, Outcome::Busy);
         assert_eq!(has(&part), (SLOT, Left::Pieces, Some(COPY)));

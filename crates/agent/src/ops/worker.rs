@@ -270,7 +270,7 @@ impl Agent {
             let mut guard = self.state.lock();
             let state = &mut *guard;
             for _ in 0..RECLAIM_STEP.min(count - dropped) {
-                let Some((_, shadow)) = state.pages.take_oldest_shadow() else {
+                let Some((_, shadow)) = state.shadows.take_oldest() else {
                     state.frames.trim(0);
                     return dropped;
                 };

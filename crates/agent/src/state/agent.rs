@@ -46,9 +46,10 @@ use crate::state::frames::Frames;
 use crate::state::layout::Layout;
 use crate::state::lock::Lock;
 use crate::state::pages::Pages;
-use crate::state::pages::Shadow;
 use crate::state::pending_drops::PendingDrops;
 use crate::state::ranges::Ranges;
+use crate::state::shadows::Shadow;
+use crate::state::shadows::Shadows;
 
 /// What the supervisor, or a test, chose.
 #[derive(Debug, Clone, Copy)]
@@ -77,6 +78,7 @@ pub(crate) enum Answer {
 pub(crate) struct State {
     pub(crate) frames: Frames,
     pub(crate) pages: Pages,
+    pub(crate) shadows: Shadows,
     pub(crate) ranges: Ranges,
     pub(crate) pending_drops: PendingDrops,
     pub(crate) maps: MapsFile,
@@ -223,6 +225,7 @@ impl Agent {
         let state = State {
             frames: Frames::new(layout),
             pages: Pages::default(),
+            shadows: Shadows::default(),
             ranges: Ranges::new(layout),
             pending_drops: PendingDrops::default(),
             maps,
@@ -282,13 +285,13 @@ impl Agent {
     pub(crate) fn add_shadow(&self, state: &mut State, addr: u64, frame: Frame) {
         // SAFETY: who uses a shadow compares it with its page. No userfaultfd reports what becomes of a frame.
         let _ = unsafe { arena::give_up_on_demand(frame.addr, PageSize::Base4K.bytes()) };
-        state.pages.add_shadow(addr, frame);
+        state.shadows.add(addr, frame);
     }
 
     /// Drops every shadow of the range: their frames are free. Whether there was one.
     pub(crate) fn drop_shadows(&self, state: &mut State, start: u64, end: u64) -> bool {
         let mut any = false;
-        while let Some((addr, shadow)) = state.pages.take_shadow_over(start, end) {
+        while let Some((addr, shadow)) = state.shadows.take_over(start, end) {
             self.forget_shadow(state, addr, shadow);
             any = true;
         }

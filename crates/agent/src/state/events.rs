@@ -213,7 +213,7 @@ impl Agent {
         if state
             .pages
             .out()
-            .any(|(at, len, _)| at < high && at + len > low)
+            .any(|piece| piece.addr < high && piece.addr + piece.len > low)
         {
             return false;
         }
@@ -244,7 +244,7 @@ impl Agent {
     fn on_gone(&self, state: &mut State, start: u64, end: u64) {
         state.pages.kill(start, end);
         // The protection goes with the pages, and the one notice tells of all.
-        while let Some((_, shadow)) = state.pages.take_shadow_over(start, end) {
+        while let Some((_, shadow)) = state.shadows.take_over(start, end) {
             state.frames.release(PageSize::Base4K, shadow.frame);
         }
         self.reports.notice(Notice::Unmapped(range(start, end)));
@@ -253,9 +253,7 @@ impl Agent {
     fn on_remap(&self, state: &mut State, from: u64, to: u64, len: u64) {
         // Shadows are found by address: those of the old place go. Protection moved along with
         // the pages; where writers wait for it, it is lifted at the new one.
-        while let Some((addr, shadow)) =
-            state.pages.take_shadow_over(from, from.saturating_add(len))
-        {
+        while let Some((addr, shadow)) = state.shadows.take_over(from, from.saturating_add(len)) {
             self.forget_shadow(state, addr, shadow);
         }
         self.drop_shadows(state, to, to.saturating_add(len));

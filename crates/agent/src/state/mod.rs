@@ -9,4 +9,6 @@ pub(crate) mod layout;
 pub(crate) mod lock;
 pub(crate) mod pages;
 pub(crate) mod pending_drops;
+pub(crate) mod pieces;
 pub(crate) mod ranges;
+pub(crate) mod shadows;

@@ -164,11 +164,56 @@ fn follow(child: &Uffd, holes: &mut Vec<Piece>, depth: u32) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering;
+
+    use terrace_sys::arena::Reservation;
+    use terrace_sys::uffd::Events;
+    use terrace_sys::uffd::Writers;
+
     use super::*;
+    use crate::ops::memory;
+
+    fn number(page: u64) -> &'static AtomicU64 {
+        // SAFETY: callers name pages of their own areas, mapped for as long as they look.
+        unsafe { AtomicU64::from_ptr(memory::pointer(page)) }
+    }
+
+    /// Needs userfaultfd for kernel faults, as the agent does.
+    #[test]
+    fn a_child_that_cut_its_mapping_lacks_only_what_has_no_place() {
+        let Ok(child) = Uffd::open(Events::None, Writers::Wait) else {
+            println!("SKIPPED: no userfaultfd for kernel faults");
+            return;
+        };
+        let [ours, area] = [8 * PAGE; 2].map(|len| Reservation::new(len, PAGE).expect("pages"));
+        ours.commit(0, 8 * PAGE).expect("a few pages");
+        let pages = |area: &Reservation| {
+            let start = area.start();
+            (0..8).map(move |n| number(start + n * PAGE))
+        };
+        pages(&ours).for_each(|word| word.store(7, Ordering::Relaxed));
+        // Three mappings, and the last page is of none that is the context's.
+        area.commit(2 * PAGE, 3 * PAGE).expect("three pages");
+        let registered = child.register(area.start(), 7 * PAGE, true);
+        registered.expect("private memory");
+        let hole = Piece {
+            addr: area.start(),
+            len: 8 * PAGE,
+            at: ours.start(),
+        };
+        settle(&child, vec![hole], DEPTH);
+        child.unregister(area.start(), 7 * PAGE).expect("as it was");
+        area.commit(0, 8 * PAGE).expect("all of it");
+        let found: Vec<u64> = pages(&area)
+            .map(|word| word.load(Ordering::Relaxed))
+            .collect();
+        assert_eq!(found, [7, 7, 7, 7, 7, 7, 7, 0]);
+    }
 
     #[test]
     fn a_hole_goes_mapping_by_mapping() {
-        let area = terrace_sys::arena::Reservation::new(8 * PAGE, PAGE).expect("a few pages");
+        let area = Reservation::new(8 * PAGE, PAGE).expect("a few pages");
         area.commit(2 * PAGE, 3 * PAGE).expect("three pages");
         let hole = Piece {
             addr: area.start(),

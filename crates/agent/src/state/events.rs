@@ -243,6 +243,8 @@ impl Agent {
     /// The program gave the pages of a range back.
     fn on_gone(&self, state: &mut State, start: u64, end: u64) {
         state.pages.kill(start, end);
+        // Who waits there is not woken with the page: that may be elsewhere by now.
+        self.uffd.wake(start, end.saturating_sub(start));
         // The protection goes with the pages, and the one notice tells of all.
         while let Some((_, shadow)) = state.shadows.take_over(start, end) {
             state.frames.release(PageSize::Base4K, shadow.frame);
@@ -262,6 +264,7 @@ impl Agent {
         state.ranges.follow(from, to, len);
         state.pending_drops.unmap(to, to.saturating_add(len));
         self.unprotect(state, to, len);
+        self.uffd.wake(from, len);
         self.reports.notice(Notice::Remapped {
             from: Addr(from),
             to: Addr(to),

@@ -15,6 +15,7 @@ use crate::options::CHAOS_PAGES;
 use crate::options::CHAOS_STRIDE;
 use crate::options::Chaos;
 use crate::parts;
+use crate::reuse;
 use crate::victim::STOP;
 use crate::victim::Words;
 use crate::victim::lost;
@@ -43,6 +44,7 @@ pub(crate) fn prepare(kinds: &[Chaos]) {
         let start = base(index as u64);
         match kind {
             Chaos::Parts => parts::prepare(start),
+            Chaos::Reuse => reuse::prepare(start),
             _ => map_fixed(start, LEN),
         }
     }
@@ -66,6 +68,7 @@ pub(crate) fn run(kind: Chaos, index: u64, words: &Words) -> u64 {
             Chaos::Dontneed => disturber.dontneed(),
             Chaos::Mprotect => disturber.mprotect(),
             Chaos::Parts => disturber.round = parts::run(disturber.at),
+            Chaos::Reuse => disturber.round = reuse::run(disturber.at),
             Chaos::Rw => {
                 if let Some(files) = io.as_mut() {
                     disturber.read_and_write(files);

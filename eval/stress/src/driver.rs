@@ -232,6 +232,7 @@ impl Driver<'_> {
         let kind = usize::try_from(area).map(|at| self.options.chaos[at]);
         let (size, pages) = match kind {
             Ok(Chaos::Parts) => (PageSize::Huge2M, PARTS_PAGES),
+            Ok(Chaos::Reuse) => (PageSize::Huge2M, 1),
             _ => (PageSize::Base4K, CHAOS_PAGES),
         };
         let page = self.random.below(pages);

@@ -14,6 +14,7 @@ mod link;
 mod made_with;
 mod options;
 mod parts;
+mod reuse;
 mod storm;
 mod toll;
 mod victim;

@@ -257,6 +257,8 @@ pub(crate) enum Chaos {
     Collapse,
     /// Changes parts of huge pages.
     Parts,
+    /// Unmaps a huge page whose address another thread maps anew at once.
+    Reuse,
 }
 
 impl Options {

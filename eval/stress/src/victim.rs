@@ -44,6 +44,13 @@ pub(crate) fn lost(what: &str) -> ! {
 
 /// An anonymous mapping at a fixed address, nothing else near it.
 pub(crate) fn map_fixed(addr: u64, len: u64) {
+    if !try_map_fixed(addr, len) {
+        lost(&format!("the address {addr:#x} is not free"));
+    }
+}
+
+/// The same; `false` where the address is not free.
+pub(crate) fn try_map_fixed(addr: u64, len: u64) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
     // SAFETY: MAP_FIXED_NOREPLACE touches no existing mapping.
     let got = unsafe {
@@ -56,9 +63,7 @@ pub(crate) fn map_fixed(addr: u64, len: u64) {
             0,
         )
     };
-    if got.addr() as u64 != addr {
-        lost(&format!("the address {addr:#x} is not free"));
-    }
+    got.addr() as u64 == addr
 }
 
 pub(crate) fn pointer(addr: u64) -> *mut u64 {

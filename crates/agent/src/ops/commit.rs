@@ -60,8 +60,45 @@ impl Agent {
         }
     }
 
-    /// Moves every item's page to its slot.
-    pub(crate) fn move_out(&self, state: &mut State, items: &mut [Item]) {
+    /// Moves every item's page to its slot, neighbours together.
+    pub(crate) fn take_out(&self, state: &mut State, items: &mut [Item]) {
+        let waits = |item: &Item| item.waits_in().is_some();
+        let runs = items.chunk_by_mut(|one, next| {
+            waits(one) && waits(next) && one.order.end() == next.order.addr
+        });
+        for run in runs.filter(|run| waits(&run[0])) {
+            self.catch_up(state, run);
+            self.move_out(state, run);
+        }
+    }
+
+    /// Aborts what the program has written to or changed up to now.
+    ///
+    /// Pages move out through a context that knows nothing of the program's mappings, as slots must be droppable. So
+    /// the kernel lets them move while a change of mappings is still to be read, and then another thread may have
+    /// mapped the address anew: its page would be taken, and could not be given back. A page whose protection tells
+    /// of writes is not that page if it has none. Others are protected, or not, as they are already: the kernel
+    /// refuses until all is read, and says whether they are registered.
+    ///
+    /// What changes between this and the move is not seen: a microsecond or two, or longer where the kernel lets the
+    /// move wait for the munmap(2).
+    fn catch_up(&self, state: &mut State, run: &mut [Item]) {
+        if self.can_have_shadow(&run[0].order) {
+            return self.settle_written(state, run);
+        }
+        let (start, bytes) = (run[0].order.addr, run[0].order.bytes());
+        let on = self.protects(run[0].order.size);
+        if !self.set_protection(state, start, bytes * run.len() as u64, on) {
+            for item in run.iter_mut() {
+                if !self.set_protection(state, item.order.addr, bytes, on) {
+                    self.abort(state, item, Outcome::Gone);
+                }
+            }
+        }
+        self.settle_dirty(state, run);
+    }
+
+    fn move_out(&self, state: &mut State, items: &mut [Item]) {
         let Some(bytes) = items.first().map(|item| item.order.bytes()) else {
             return;
         };

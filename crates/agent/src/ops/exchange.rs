@@ -67,7 +67,7 @@ impl Agent {
         if !self.both_or_none(state, pair) {
             return;
         }
-        self.move_out(state, pair);
+        self.take_out(state, pair);
         let well = match pair {
             [
                 Item {

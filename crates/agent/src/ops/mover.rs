@@ -104,8 +104,13 @@ impl Agent {
     /// Protects a range for sure: waits out changes of mappings, handling their events.
     /// `false` where it is not mapped or not registered.
     pub(crate) fn protect(&self, state: &mut State, start: u64, len: u64) -> bool {
+        self.set_protection(state, start, len, true)
+    }
+
+    /// The same, or lifts the protection for sure.
+    pub(crate) fn set_protection(&self, state: &mut State, start: u64, len: u64, on: bool) -> bool {
         loop {
-            match self.uffd.write_protect(start, len, true) {
+            match self.uffd.write_protect(start, len, on) {
                 Ok(Protected::Done) => return true,
                 Ok(Protected::Again) => self.drain_and_yield(state),
                 Ok(Protected::NotThere) | Err(_) => return false,

@@ -90,7 +90,7 @@ impl Agent {
     }
 
     /// Whether a page of that size is write-protected while it is copied.
-    fn protects(&self, size: PageSize) -> bool {
+    pub(crate) fn protects(&self, size: PageSize) -> bool {
         size == PageSize::Base4K || self.writers == Writers::Wait
     }
 
@@ -248,9 +248,8 @@ impl Agent {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         self.settle_dirty(state, items);
-        self.settle_written(state, items);
         self.take_slots(state, items);
-        self.move_out(state, items);
+        self.take_out(state, items);
         if self.copies_outside(items) {
             self.copy_out(items);
         }

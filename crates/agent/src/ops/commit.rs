@@ -80,8 +80,8 @@ impl Agent {
     /// of writes is not that page if it has none. Others are protected, or not, as they are already: the kernel
     /// refuses until all is read, and says whether they are registered.
     ///
-    /// What changes between this and the move is not seen: a microsecond or two, or longer where the kernel lets the
-    /// move wait for the munmap(2).
+    /// What changes between this and the move is not seen; that is longer where the kernel lets the move wait for the
+    /// munmap(2).
     fn catch_up(&self, state: &mut State, run: &mut [Item]) {
         if self.can_have_shadow(&run[0].order) {
             return self.settle_written(state, run);

@@ -32,6 +32,12 @@ const END: &str = "pkill -TERM -x terrace-bench";
 /// lets a paused run act before that moves some while others are placed.
 const READY: &str = "until grep -qs ready /tmp/out; do sleep 0.1; kill -0 $sup || exit 9; done";
 
+/// Whether the scanner is off, or idles: it is mode 2 without promotions once the kernel has armed anything since the boot, as it has
+/// in a machine that tests share.
+const OFF: &str = "{ mode=$(cat /proc/sys/kernel/numa_balancing)
+  limit=$(cat /proc/sys/kernel/numa_balancing_promote_rate_limit_MBps)
+  [ $mode = 0 ] || [ $mode$limit = 20 ]; }";
+
 /// What a program did to its mappings, `terrace-stress words`: all but what is for huge pages.
 const CHAOS: &str = "--chaos fork,munmap,mremap,dontneed,mprotect,rw";
 

@@ -48,24 +48,21 @@ pub fn has_same(root: &Path, pid: Pid) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::topology::tests::put;
 
     #[test]
     fn the_least_of_all_limits_above_holds() {
         let root = tempfile::tempdir().expect("a directory");
-        let write = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().expect("a file")).expect("directories");
-            fs::write(path, text).expect("a file");
-        };
+        let write = |path: &str, text: &str| put(&root.path().join(path), text);
         assert_eq!(processors(root.path()), None);
-        write("proc/self/cgroup", "1:name=systemd:/x\n0::/pod/app\n");
-        write("proc/12/cgroup", "0::/pod/app\n");
-        write("proc/13/cgroup", "0::/pod\n");
-        write("sys/fs/cgroup/pod/app/cpu.max", "max 100000\n");
+        write("proc/self/cgroup", "1:name=systemd:/x\n0::/pod/app");
+        write("proc/12/cgroup", "0::/pod/app");
+        write("proc/13/cgroup", "0::/pod");
+        write("sys/fs/cgroup/pod/app/cpu.max", "max 100000");
         assert_eq!(processors(root.path()), None);
-        write("sys/fs/cgroup/pod/cpu.max", "50000 100000\n");
+        write("sys/fs/cgroup/pod/cpu.max", "50000 100000");
         assert_eq!(processors(root.path()), Some(0.5));
-        write("sys/fs/cgroup/pod/app/cpu.max", "200000 100000\n");
+        write("sys/fs/cgroup/pod/app/cpu.max", "200000 100000");
         assert_eq!(processors(root.path()), Some(0.5));
         let same = |pid| has_same(root.path(), Pid(pid));
         assert_eq!([12, 13, 14].map(same), [true, false, false]);

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use terrace_core::NodeId;
 use terrace_core::Pid;
 
-use crate::topology;
+use crate::topology::node_list;
 use crate::uffd::last_errno;
 
 /// Nodes a mask holds; the kernel's own limit is 1024.
@@ -170,7 +170,7 @@ fn bound(line: &str) -> Option<Vec<NodeId>> {
     let policy = line.split_ascii_whitespace().nth(1)?;
     let (mode, nodes) = policy.split_once(':')?;
     let is_bind = mode == "bind" || mode.starts_with("bind=");
-    let nodes = topology::numbers(nodes).filter(|_| is_bind)?.into_iter();
+    let nodes = node_list(nodes).filter(|_| is_bind)?.into_iter();
     nodes
         .map(|node| u16::try_from(node).ok().map(NodeId))
         .collect()

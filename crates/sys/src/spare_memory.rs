@@ -50,26 +50,23 @@ fn left(directory: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::topology::tests::put;
 
     #[test]
     fn the_least_that_any_cgroup_above_has_left_counts() {
         let root = tempfile::tempdir().expect("a directory");
-        let write = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().expect("a file")).expect("directories");
-            fs::write(path, text).expect("a file");
-        };
+        let write = |path: &str, text: &str| put(&root.path().join(path), text);
         assert_eq!(below_limits(root.path()), u64::MAX);
-        write("proc/self/cgroup", "0::/pod/app\n");
-        write("sys/fs/cgroup/pod/app/memory.max", "max\n");
-        write("sys/fs/cgroup/pod/app/memory.current", "100\n");
+        write("proc/self/cgroup", "0::/pod/app");
+        write("sys/fs/cgroup/pod/app/memory.max", "max");
+        write("sys/fs/cgroup/pod/app/memory.current", "100");
         assert_eq!(below_limits(root.path()), u64::MAX);
-        write("sys/fs/cgroup/pod/memory.max", "1000\n");
-        write("sys/fs/cgroup/pod/memory.current", "400\n");
+        write("sys/fs/cgroup/pod/memory.max", "1000");
+        write("sys/fs/cgroup/pod/memory.current", "400");
         assert_eq!(below_limits(root.path()), 600);
-        write("sys/fs/cgroup/pod/app/memory.high", "300\n");
+        write("sys/fs/cgroup/pod/app/memory.high", "300");
         assert_eq!(below_limits(root.path()), 200);
-        write("sys/fs/cgroup/pod/app/memory.current", "500\n");
+        write("sys/fs/cgroup/pod/app/memory.current", "500");
         assert_eq!(below_limits(root.path()), 0);
     }
 

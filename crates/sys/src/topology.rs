@@ -35,6 +35,8 @@ use terrace_core::classes;
 use thiserror::Error;
 
 pub use self::given::Override;
+pub(crate) use self::parse::counter;
+pub(crate) use self::parse::list as node_list;
 
 /// Why the nodes cannot be told.
 #[derive(Debug, Error)]
@@ -330,20 +332,18 @@ fn initiators(directory: &Path) -> Vec<NodeId> {
     nodes
 }
 
-/// A counter of `/proc/vmstat`, or a node's.
-pub(crate) fn counter(vmstat: &str, name: &str) -> Option<u64> {
-    parse::counter(vmstat, name)
-}
-
-/// Numbers as the kernel lists them: `0-3,8`, or nothing.
-pub(crate) fn numbers(list: &str) -> Option<Vec<u32>> {
-    parse::list(list)
-}
-
 /// What is free on a node now; nothing where there is no such node.
 pub(crate) fn free_bytes(root: &Path, node: NodeId) -> Option<u64> {
-    let path = root.join(format!("sys/devices/system/node/node{node}/meminfo"));
-    Some(parse::meminfo(&read(&path).ok()?)?.free_bytes)
+    Some(meminfo(root, node).ok()?.free_bytes)
+}
+
+fn meminfo(root: &Path, node: NodeId) -> Result<parse::Meminfo, TopologyError> {
+    let path = node_file(root, node, "meminfo");
+    parse::meminfo(&read(&path)?).ok_or(TopologyError::Form(path))
+}
+
+fn node_file(root: &Path, node: NodeId, name: &str) -> PathBuf {
+    root.join(format!("sys/devices/system/node/node{node}/{name}"))
 }
 
 /// How many tiers the kernel has; none where it does not say.
@@ -433,4 +433,4 @@ fn by_distance(
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -14,6 +14,8 @@ use terrace_core::NodeMemory;
 
 use super::TopologyError;
 use super::cache;
+use super::meminfo;
+use super::node_file;
 use super::parse;
 use super::read;
 
@@ -70,9 +72,7 @@ impl MemoryReader {
     ///
     /// Where there is no such node.
     pub fn read_with_cache(&self, node: NodeId) -> Result<(NodeMemory, u64), TopologyError> {
-        let directory = self.root.join("sys/devices/system/node");
-        let path = directory.join(format!("node{node}/meminfo"));
-        let memory = parse::meminfo(&read(&path)?).ok_or(TopologyError::Form(path))?;
+        let memory = meminfo(&self.root, node)?;
         let watermarks = self.watermarks.get(&node).copied().unwrap_or_default();
         let page_bytes = rustix::param::page_size() as u64;
         let low_bytes = watermarks.low_pages.saturating_mul(page_bytes);
@@ -95,8 +95,7 @@ impl MemoryReader {
     ///
     /// Where there is no such node, or the kernel does not say (before Linux 5.9).
     pub fn missed_cache_pages(&self, node: NodeId) -> Result<u64, TopologyError> {
-        let directory = self.root.join("sys/devices/system/node");
-        let path = directory.join(format!("node{node}/vmstat"));
+        let path = node_file(&self.root, node, "vmstat");
         parse::counter(&read(&path)?, "workingset_activate_file").ok_or(TopologyError::Form(path))
     }
 }

@@ -9,7 +9,7 @@ use terrace_core::NodeId;
 const LIST_MAX: usize = 1 << 16;
 
 /// `0-3,8`, or nothing.
-pub(super) fn list(text: &str) -> Option<Vec<u32>> {
+pub(crate) fn list(text: &str) -> Option<Vec<u32>> {
     let mut found = Vec::new();
     for part in text.split(',').filter(|p| !p.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -73,7 +73,7 @@ pub(super) fn generations(text: &str) -> bool {
 }
 
 /// A counter of `/proc/vmstat`, or a node's.
-pub(super) fn counter(vmstat: &str, name: &str) -> Option<u64> {
+pub(crate) fn counter(vmstat: &str, name: &str) -> Option<u64> {
     let mut lines = vmstat.lines().filter_map(|line| line.split_once(' '));
     lines.find(|(of, _)| *of == name)?.1.trim().parse().ok()
 }

@@ -17,7 +17,7 @@ const fn made(mib: u64, cpus: &'static str, latency: Option<u32>) -> Made {
     Made { mib, cpus, latency }
 }
 
-fn put(path: &Path, text: &str) {
+pub(crate) fn put(path: &Path, text: &str) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, format!("{text}\n")).unwrap();
 }

@@ -21,7 +21,7 @@ terrace_core::figures! {
         read_ps: u64 as Picoseconds,
         /// Passes that were put off because the kernel swaps the process out.
         swapping: u64 as Count,
-        /// Passes that were left out: of memory that is bound to nodes (numactl), or of a virtual machine.
+        /// Passes that were left out: of memory that is bound to nodes (numactl) or mostly shared with other processes, or of a virtual machine.
         left_alone: u64 as Count,
     }
 }

@@ -57,8 +57,6 @@ pub(super) struct Process {
     swapped: u64,
     /// Who it came from.
     pub(super) parent: Option<Pid>,
-    /// Some of its pages may be others' as well.
-    pub(super) shares: bool,
 }
 
 /// A processor of a virtual machine, as its mapping is called (`virt/kvm/kvm_main.c`).
@@ -71,8 +69,9 @@ pub(super) enum Begun {
     Reads,
     /// There is nothing: it is gone, or has no memory.
     Nothing,
-    /// Most of its memory is others' as well, whose bits cannot be cleared: what was known of it stays.
-    Shared,
+    /// It is none of ours to read, or most of its memory is others' as well, whose bits cannot be cleared: what was known of it
+    /// stays.
+    LeftAlone,
 }
 
 /// What became of a clearing.
@@ -102,7 +101,6 @@ impl Process {
             busy_before: Nanos::ZERO,
             swapped: 0,
             parent: Stat::read(pid).ok().map(|stat| stat.parent),
-            shares: false,
         })
     }
 
@@ -119,12 +117,12 @@ impl Process {
         Some(part.map(|mapping| mapping.range).collect())
     }
 
-    /// Begins a pass, one in so many of all memory: finds what is in memory and cuts what of it is to be read into slices of so many
-    /// entries.
+    /// Begins a pass over these mappings, of which others may share pages, one in so many of all memory: finds what is in memory and cuts
+    /// what of it is to be read into slices of so many entries.
     pub(super) fn begin(
         &mut self,
         tables: &mut PageTables,
-        mappings: &[Range],
+        (mappings, shares): (&[Range], bool),
         (most, parts): (u64, u32),
     ) -> Begun {
         self.slices.clear();
@@ -145,12 +143,14 @@ impl Process {
         self.root = walked.root;
         self.turns.begin(parts);
         found.retain(|chunk| self.turns.has(chunk.start));
-        self.leave_out_shared(&mut found);
+        if shares {
+            self.leave_out_shared(&mut found);
+        }
         let slices = cut(&found, mappings, most);
         let sum = |of: fn(&Slice) -> u64| slices.iter().map(of).sum::<u64>();
         match (sum(|slice| slice.entries), sum(|slice| slice.shared)) {
             (0, _) => return Begun::Nothing,
-            (own, shared) if own < shared => return Begun::Shared,
+            (own, shared) if own < shared => return Begun::LeftAlone,
             _ => {}
         }
         self.left = slices.len();
@@ -158,12 +158,14 @@ impl Process {
         Begun::Reads
     }
 
-    /// Finds out what others map as well, where some may.
+    /// Finds out what others map as well.
     fn leave_out_shared(&self, found: &mut [Found]) {
-        if let Some(frames) = self.shares.then(|| FrameMap::of(self.pid).ok()).flatten() {
-            for chunk in found {
-                let own = frames.exclusive(chunk.start);
-                own.iter().for_each(|own| chunk.leave_out_shared(own));
+        let Ok(frames) = FrameMap::of(self.pid) else {
+            return;
+        };
+        for chunk in found {
+            if let Some(own) = frames.exclusive(chunk.start) {
+                chunk.leave_out_shared(&own);
             }
         }
     }

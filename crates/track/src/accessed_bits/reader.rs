@@ -281,18 +281,16 @@ impl Reader {
             self.shared.count(|counts| counts.swapping += 1);
             return false;
         }
-        let Some(mappings) = process.private_memory(&self.nodes) else {
+        let mappings = process.private_memory(&self.nodes);
+        let begun = mappings.map_or(Begun::LeftAlone, |mappings| {
+            let shares = self.shares(process);
+            process.begin(&mut self.tables, (&mappings, shares), (most, asked.parts))
+        });
+        if begun == Begun::LeftAlone {
             self.shared.count(|counts| counts.left_alone += 1);
+        }
+        if begun != Begun::Reads {
             return false;
-        };
-        process.shares = self.shares(process);
-        match process.begin(&mut self.tables, &mappings, (most, asked.parts)) {
-            Begun::Reads => {}
-            Begun::Nothing => return false,
-            Begun::Shared => {
-                self.shared.count(|counts| counts.left_alone += 1);
-                return false;
-            }
         }
         // The same for all slices.
         process.rungs = ladder(asked.shortest, self.pass(process.busy_before));

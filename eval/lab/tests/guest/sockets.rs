@@ -6,7 +6,6 @@ use crate::READY;
 use crate::SMALL;
 use crate::behind;
 use crate::machine::guest_on;
-use crate::until_more;
 
 /// All of its pages start on persistent memory of the first socket, and both sockets have room for them. What it has
 /// before it places them, its stack, is near at once.
@@ -62,22 +61,24 @@ fn what_is_all_on_fast_memory_is_left_to_the_kernels_balancing() {
     assert!(out.contains("\"wrong\":[]"), "{out}");
 }
 
-/// Each thread's memory is on the other socket at first. Nothing but hint faults says whose it is, and once they have, hardly any page is
-/// armed.
+/// Each thread's memory is on the other socket at first. Nothing but hint faults says whose it is, of one thread's memory before the
+/// other's; once they have, hardly any page is armed.
 #[test]
 #[ignore = "boots the emulated machine"]
 fn the_default_learns_which_socket_accesses_what() {
-    let told = until_more("$sup", "told_apart", 30_000);
     let script = format!(
-        "terrace-lab mark start || exit 99; mode=/proc/sys/kernel/numa_balancing; echo 1 > $mode
+        r#"terrace-lab mark start || exit 99; mode=/proc/sys/kernel/numa_balancing; echo 1 > $mode
          terrace run --stats=/tmp/stats -- terrace-bench gups-crossed threads=2 --fast-node 0 --slow-node 3 --order 0,1,2,3 --order 1,0,3,2 \
            --seconds 5m > /tmp/out & sup=$!
-         {READY}; {told}
-         bench=$(pgrep -x terrace-bench); terrace why $bench | tee /tmp/why
+         {READY}; bench=$(pgrep -x terrace-bench)
+         until terrace why $bench > /tmp/why; [ $(grep -o "by node [01]'s processors" /tmp/why | sort -u | wc -l) = 2 ]; do
+           sleep 1; kill -0 $sup || exit 8
+         done
+         cat /tmp/why
          until [ $(cat $mode) = 2 ]; do sleep 0.2; kill -0 $sup || exit 9; done
          {END}; wait $sup || exit 1
          [ $(cat $mode) = 1 ] || exit 2
-         cat /tmp/out"
+         cat /tmp/out"#
     );
     let out = guest_on("autotiering-2socket.toml", &["--delays", "mark"], &script).good();
     println!("{out}");

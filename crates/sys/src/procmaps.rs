@@ -124,7 +124,7 @@ impl MapsFile {
         }
     }
 
-    /// All mappings, in address order.
+    /// All mappings, in address order, no address in two of them.
     ///
     /// # Errors
     ///
@@ -133,7 +133,7 @@ impl MapsFile {
         let mut text = String::new();
         self.file.rewind()?;
         self.file.read_to_string(&mut text)?;
-        Ok(text.lines().filter_map(parse_line).collect())
+        Ok(each_once(text.lines().filter_map(parse_line)))
     }
 
     fn query(&self, addr: Addr, flags: u64) -> Result<Option<Mapping>, Errno> {
@@ -252,6 +252,22 @@ fn decode(arg: &abi::procmap_query, name: &[u8]) -> Mapping {
     }
 }
 
+/// The kernel gives a page of text at a time. What the process changes in between, by joining a mapping to the next for
+/// instance, can be told again with what was told: of that only what is new counts.
+fn each_once(mappings: impl Iterator<Item = Mapping>) -> Vec<Mapping> {
+    let mut told = Addr(0);
+    let new = mappings.filter_map(|mut mapping| {
+        let known = told.0.saturating_sub(mapping.range.start.0);
+        mapping.range.start.0 += known;
+        if mapping.inode != 0 {
+            mapping.offset += known;
+        }
+        told = told.max(mapping.range.end);
+        (mapping.range.start < mapping.range.end).then_some(mapping)
+    });
+    new.collect()
+}
+
 /// `start-end perms offset major:minor inode   name`
 fn parse_line(line: &str) -> Option<Mapping> {
     let mut rest = line;
@@ -299,6 +315,24 @@ mod tests {
         );
         assert!(!file.is_plain_anonymous());
         assert_eq!(parse_line("nonsense"), None);
+    }
+
+    #[test]
+    fn what_is_told_twice_counts_once() {
+        let text = "1000-3000 rw-p 00000000 00:00 0\n1000-4000 rw-p 00000000 00:00 0\n2000-4000 rw-p 00000000 00:00 0\n\
+            3000-6000 rw-p 00002000 fe:01 9  /a\n7000-8000 rw-p 00000000 00:00 0";
+        let all = each_once(text.lines().filter_map(parse_line));
+        let all = all
+            .iter()
+            .map(|m| (m.range.start.0, m.range.end.0, m.offset));
+        let all: Vec<_> = all.collect();
+        let expected = [
+            (0x1000, 0x3000, 0),
+            (0x3000, 0x4000, 0),
+            (0x4000, 0x6000, 0x3000),
+            (0x7000, 0x8000, 0),
+        ];
+        assert_eq!(all, expected);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `/proc/self/pagemap`: what is behind each page of this process.
 //!
-//! Kernel contract: eight bytes a page; bit 57 says userfaultfd write-protected, bit 62 swapped,
-//! bit 63 present. Frame numbers read as zero without `CAP_SYS_ADMIN`, which we do not need. The
+//! Kernel contract: eight bytes a page; bit 56 says mapped once, bit 57 userfaultfd
+//! write-protected, bit 62 swapped, bit 63 present. Frame numbers read as zero without `CAP_SYS_ADMIN`, which we do not need. The
 //! `PAGEMAP_SCAN` ioctl (Linux 6.7) walks a range and gives runs of pages of one kind, with huge
 //! pages and zero pages told apart.
 
@@ -47,6 +47,8 @@ pub struct PageFlags {
     pub present: bool,
     /// Protected by userfaultfd.
     pub write_protected: bool,
+    /// In memory, and mapped nowhere else (Linux 4.2).
+    pub exclusive: bool,
 }
 
 /// A run of pages of one kind.
@@ -96,6 +98,7 @@ impl Pagemap {
             .map(|entry| PageFlags {
                 present: entry & 1 << 63 != 0,
                 write_protected: entry & 1 << 57 != 0,
+                exclusive: entry & 1 << 56 != 0,
             })
             .collect()
     }

@@ -143,6 +143,18 @@ fn a_userfaultfd_of_the_programs_own_comes_first() {
     }
 }
 
+/// Pages that neither a child nor its parent writes are theirs in common.
+#[test]
+fn what_a_child_shares_stays_shared() {
+    for commit in ["copy", "transaction"] {
+        ends_well_while_pages_move("shared_child", &["--commit", commit]);
+    }
+    ends_well(
+        "shared_child",
+        &["--commit", "transaction", "--page-size", "2m"],
+    );
+}
+
 /// Pages that a child must find empty, while they are out of place in the parent.
 #[test]
 fn wiped_pages_stay_wiped_in_children() {

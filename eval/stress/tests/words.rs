@@ -197,6 +197,29 @@ fn parts_of_huge_pages_change_while_they_move() {
     }
 }
 
+/// One thread unmaps a page, another maps its address anew before munmap(2) has returned to the first: what it puts there stays.
+#[test]
+fn what_is_mapped_anew_is_not_moved_out() {
+    let reuse = [
+        "--chaos",
+        "reuse",
+        "--page-size",
+        "2m",
+        "--pages",
+        "1",
+        "--threads",
+        "1",
+    ];
+    let ways: [&[&str]; 3] = [
+        &[],
+        &["--commit", "wait"],
+        &["--commit", "wait", "--streaming", "--workers", "2"],
+    ];
+    for way in ways {
+        does(&["taken out"], LONG / 2, &[&reuse[..], way].concat());
+    }
+}
+
 #[test]
 fn read_only_meanwhile() {
     passes(&["--chaos", "mprotect"]);

@@ -28,6 +28,7 @@ use crate::ops::stage::Left;
 use crate::ops::stage::Out;
 use crate::ops::stage::Slot;
 use crate::ops::stage::Stage;
+use crate::ops::transaction::PROOFS;
 use crate::state::agent::Agent;
 use crate::state::agent::State;
 use crate::state::pages;
@@ -41,7 +42,7 @@ impl Agent {
         while let Some(first) = items[at..].iter().position(needs).map(|n| n + at) {
             let want = items[first..].iter().filter(|item| needs(item)).count() as u64;
             let size = items[first].order.size;
-            let (slot, count) = match state.frames.take_slots(&self.quiet, size, want) {
+            let (slot, count) = match state.frames.take_slots(size, want) {
                 Ok(run) => run,
                 Err(errno) => {
                     let end = match errno {
@@ -60,45 +61,37 @@ impl Agent {
         }
     }
 
-    /// Moves every item's page to its slot, neighbours together.
-    pub(crate) fn take_out(&self, state: &mut State, items: &mut [Item]) {
+    /// Aborts what the program has written to or changed up to now, neighbours together.
+    ///
+    /// Of a page that the program has unmapped the kernel tells, and refuses the move until that is read. Of one whose
+    /// mapping was replaced without an event (`shmat` with `SHM_REMAP`), or taken out of our userfaultfd, it does not,
+    /// and what moved out of there could not be brought in again. A page whose protection tells of writes is not that
+    /// page if it has none. Others are protected, or not, as they are already, which says whether they are registered.
+    pub(crate) fn look_again(&self, state: &mut State, items: &mut [Item]) {
         let waits = |item: &Item| item.waits_in().is_some();
         let runs = items.chunk_by_mut(|one, next| {
             waits(one) && waits(next) && one.order.end() == next.order.addr
         });
         for run in runs.filter(|run| waits(&run[0])) {
-            self.catch_up(state, run);
-            self.move_out(state, run);
-        }
-    }
-
-    /// Aborts what the program has written to or changed up to now.
-    ///
-    /// Pages move out through a context that knows nothing of the program's mappings, as slots must be droppable. So
-    /// the kernel lets them move while a change of mappings is still to be read, and then another thread may have
-    /// mapped the address anew: its page would be taken, and could not be given back. A page whose protection tells
-    /// of writes is not that page if it has none. Others are protected, or not, as they are already: the kernel
-    /// refuses until all is read, and says whether they are registered.
-    ///
-    /// What changes between this and the move is not seen; that is longer where the kernel lets the move wait for the
-    /// munmap(2).
-    fn catch_up(&self, state: &mut State, run: &mut [Item]) {
-        if self.can_have_shadow(&run[0].order) {
-            return self.settle_written(state, run);
-        }
-        let (start, bytes) = (run[0].order.addr, run[0].order.bytes());
-        let on = self.protects(run[0].order.size);
-        if !self.set_protection(state, start, bytes * run.len() as u64, on) {
-            for item in run.iter_mut() {
-                if !self.set_protection(state, item.order.addr, bytes, on) {
-                    self.abort(state, item, Outcome::Gone);
+            if self.can_have_shadow(&run[0].order) {
+                self.settle_written(state, run);
+                continue;
+            }
+            let (start, bytes) = (run[0].order.addr, run[0].order.bytes());
+            let on = self.protects(run[0].order.size);
+            if !self.set_protection(state, start, bytes * run.len() as u64, on) {
+                for item in run.iter_mut() {
+                    if !self.set_protection(state, item.order.addr, bytes, on) {
+                        self.abort(state, item, Outcome::Gone);
+                    }
                 }
             }
         }
-        self.settle_dirty(state, run);
+        self.settle_dirty(state, items);
     }
 
-    fn move_out(&self, state: &mut State, items: &mut [Item]) {
+    /// Moves every item's page to its slot, neighbours together.
+    pub(crate) fn move_out(&self, state: &mut State, items: &mut [Item]) {
         let Some(bytes) = items.first().map(|item| item.order.bytes()) else {
             return;
         };
@@ -108,6 +101,7 @@ impl Agent {
             }
             return;
         }
+        let mut waits = PROOFS;
         loop {
             let mut routes = Vec::new();
             let mut whose = Vec::new();
@@ -122,7 +116,7 @@ impl Agent {
             let now = clock::now();
             let mut again = false;
             let mut refused: Vec<(usize, End, Left)> = Vec::new();
-            self.move_runs(&self.quiet, &routes, bytes, |n, ended| {
+            self.move_runs(&routes, bytes, |n, ended| {
                 let (at, id) = whose[n];
                 match ended {
                     PageMove::Done => {
@@ -144,9 +138,18 @@ impl Agent {
             if !again {
                 return;
             }
+            // Nobody waits for a page while what changes mappings is waited out.
+            let is_out = |item: &Item| matches!(item.stage, Stage::Out(_));
+            if waits == 0 || items.iter().any(is_out) {
+                let here = |item: &&mut Item| item.waits_in().is_some();
+                let rest = items.iter_mut().filter(here);
+                rest.for_each(|item| self.abort(state, item, Outcome::Busy));
+                return;
+            }
+            waits -= 1;
             self.drain_and_yield(state);
-            // What has not moved yet and was touched is aborted.
-            self.settle_dirty(state, items);
+            // What was touched is aborted.
+            self.look_again(state, items);
         }
     }
 
@@ -168,7 +171,7 @@ impl Agent {
         let mut moved = vec![false; whose.len()];
         let bytes = PageSize::Base4K.bytes();
         if items.first().is_some_and(|i| i.order.bytes() == bytes) && whose.len() > 1 {
-            self.move_runs(&self.uffd, &routes, bytes, |n, ended| {
+            self.move_runs(&routes, bytes, |n, ended| {
                 moved[n] = ended == PageMove::Done;
                 if moved[n] {
                     mark_in_up_to(state, whose[n].1, bytes);
@@ -228,7 +231,7 @@ impl Agent {
                 if whole {
                     state.frames.give_empty(size, addr);
                 } else {
-                    state.frames.renew(&self.quiet, size, addr);
+                    state.frames.renew(size, addr);
                 }
                 page
             }

@@ -6,6 +6,7 @@
 //! the time, so nothing is lost if one of the two addresses goes away meanwhile.
 
 use terrace_proto::Outcome;
+use terrace_sys::uffd::Protected;
 
 use crate::ops::item::End;
 use crate::ops::item::Item;
@@ -67,7 +68,11 @@ impl Agent {
         if !self.both_or_none(state, pair) {
             return;
         }
-        self.take_out(state, pair);
+        self.look_again(state, pair);
+        if !self.both_or_none(state, pair) {
+            return;
+        }
+        self.move_out(state, pair);
         let well = match pair {
             [
                 Item {
@@ -79,7 +84,7 @@ impl Agent {
                     stage: Stage::Out(other),
                     ..
                 },
-            ] => cross(state, one, other, order.bytes()),
+            ] => self.cross(state, one, other, order.bytes()),
             _ => Outcome::Busy,
         };
         for item in pair.iter_mut() {
@@ -120,27 +125,32 @@ impl Agent {
             })
         });
     }
-}
 
-/// Gives each frame the other page's bytes, if both pages still equal their copies: each slot is the other
-/// page's then.
-fn cross(state: &mut State, one: &mut Out, other: &mut Out, bytes: u64) -> Outcome {
-    let true_copy = |page: &Out| {
-        // SAFETY: the page was moved out unpinned into our slot; the buffer is ours.
-        unsafe { memory::same(page.slot(), page.source.addr, bytes) }
-    };
-    if !true_copy(one) || !true_copy(other) {
-        return Outcome::Dirtied;
+    /// Gives each frame the other page's bytes, if both pages still equal their copies: each slot is the other
+    /// page's then.
+    fn cross(&self, state: &mut State, one: &mut Out, other: &mut Out, bytes: u64) -> Outcome {
+        let true_copy = |page: &Out| {
+            // SAFETY: the page was moved out unpinned into our slot; the buffer is ours.
+            unsafe { memory::same(page.slot(), page.source.addr, bytes) }
+        };
+        if !true_copy(one) || !true_copy(other) {
+            return Outcome::Dirtied;
+        }
+        // What was on a swap device keeps its protection on the way.
+        let writable = |page: &Out| self.uffd.write_protect(page.slot(), bytes, false);
+        if [&*one, &*other].map(writable) != [Ok(Protected::Done); 2] {
+            return Outcome::Busy;
+        }
+        mark_out(state, one.id, one.source.addr, bytes);
+        mark_out(state, other.id, other.source.addr, bytes);
+        one.exchange(other);
+        // SAFETY: slots and buffers are ours, present, and do not overlap.
+        unsafe {
+            memory::copy(one.source.addr, one.slot(), bytes);
+            memory::copy(other.source.addr, other.slot(), bytes);
+        }
+        Outcome::Done
     }
-    mark_out(state, one.id, one.source.addr, bytes);
-    mark_out(state, other.id, other.source.addr, bytes);
-    one.exchange(other);
-    // SAFETY: slots and buffers are ours, present, and do not overlap.
-    unsafe {
-        memory::copy(one.source.addr, one.slot(), bytes);
-        memory::copy(other.source.addr, other.slot(), bytes);
-    }
-    Outcome::Done
 }
 
 /// The command is about both pages: the first item says how it ended.

@@ -71,7 +71,7 @@ impl Agent {
                 None => page,
                 Some(entry) => match page.verify(inaccessible) {
                     Ok(page) if self.options.verify => return Stage::Verifying(page),
-                    Ok(page) => return self.keep_shadow(state, from, page, entry.addr),
+                    Ok(page) => return self.keep_shadow(state, &order, from, page, entry),
                     Err(page) => page,
                 },
             };
@@ -94,11 +94,22 @@ impl Agent {
         });
     }
 
-    /// The old page, of the node `from`, is the shadow of the page now at `addr`.
-    fn keep_shadow(&self, state: &mut State, from: NodeId, page: Verifying, addr: u64) -> Stage {
+    /// The old page, of the node `from`, is the shadow of the page.
+    fn keep_shadow(
+        &self,
+        state: &mut State,
+        order: &Order,
+        from: NodeId,
+        page: Verifying,
+        entry: Entry,
+    ) -> Stage {
+        let Some(kept) = state.frames.keep(order.size, page.slot()) else {
+            return self.shadow_stale(state, order, page, Some(entry));
+        };
         state.pages.end(page.id);
-        let (ended, slot) = page.end(Outcome::Done);
-        self.add_shadow(state, addr, frame(slot.give_away(), from));
+        // The slot went back when it was emptied.
+        let (ended, _) = page.end(Outcome::Done);
+        self.add_shadow(state, entry.addr, frame(kept, from));
         ended
     }
 
@@ -118,7 +129,7 @@ impl Agent {
                 let unwritten = |addr| self.pagemap.is_write_protected(addr);
                 match alive {
                     Some(entry) if equal && !entry.dirty && unwritten(entry.addr) => {
-                        self.keep_shadow(state, from, page, entry.addr)
+                        self.keep_shadow(state, &order, from, page, entry)
                     }
                     alive => self.shadow_stale(state, &order, page, alive),
                 }
@@ -151,7 +162,7 @@ impl Agent {
         match left {
             Left::Nothing => state.frames.give_empty(size, addr),
             Left::Page => state.frames.bury(size, [addr]),
-            Left::Pieces => state.frames.renew(&self.quiet, size, addr),
+            Left::Pieces => state.frames.renew(size, addr),
             // Its address is not used again.
             Left::Unknown => {}
         }

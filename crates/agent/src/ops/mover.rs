@@ -10,7 +10,6 @@ use terrace_proto::Outcome;
 use terrace_sys::uffd::Moved;
 use terrace_sys::uffd::Protected;
 use terrace_sys::uffd::Stop;
-use terrace_sys::uffd::Uffd;
 use terrace_sys::uffd::Writers;
 
 use crate::ops::clock;
@@ -20,6 +19,7 @@ use crate::ops::item::Item;
 use crate::ops::relocate::relocate;
 use crate::ops::stage::Left;
 use crate::ops::stage::Stage;
+use crate::ops::transaction::PROOFS;
 use crate::state::agent::Agent;
 use crate::state::agent::State;
 use crate::state::pages;
@@ -61,12 +61,10 @@ struct Brought {
 }
 
 impl Agent {
-    /// Moves each route's pages (dst, src) in as few calls as they allow, through the context of where they
-    /// go. For every route `done` says how it ended. The caller looks at `Stop::Again` itself: routes may
-    /// have changed.
+    /// Moves each route's pages (dst, src) in as few calls as they allow. For every route `done` says how it
+    /// ended. The caller looks at `Stop::Again` itself: routes may have changed.
     pub(crate) fn move_runs(
         &self,
-        through: &Uffd,
         routes: &[(u64, u64)],
         bytes: u64,
         mut done: impl FnMut(usize, PageMove),
@@ -82,7 +80,7 @@ impl Agent {
                     .sum::<u64>();
             // SAFETY: one side is a frame or slot of ours that nothing refers to, the other a
             // page of the program, whose bytes stay what they are.
-            let moved = unsafe { relocate(through, &self.pagemap, (dst, src), run * bytes) };
+            let moved = unsafe { relocate(&self.uffd, &self.pagemap, (dst, src), run * bytes) };
             let (count, stop) = match moved {
                 Ok(moved) => (moved.bytes / bytes, moved.stop.map(PageMove::Stopped)),
                 Err(errno) => (0, Some(PageMove::Failed(errno))),
@@ -188,7 +186,7 @@ impl Agent {
             return;
         };
         let (id, slot, bytes) = (page.id, page.slot(), item.order.bytes());
-        let (mut done, mut since, mut in_use) = (0, 0, false);
+        let (mut done, mut since, mut in_use, mut waits) = (0, 0, false, PROOFS);
         let refused: Option<End> = loop {
             let Some((addr, true)) = current(state, id) else {
                 break Some(Outcome::Gone.into());
@@ -202,7 +200,7 @@ impl Agent {
             let (route, len) = ((slot + done, addr + done), bytes - done);
             // SAFETY: the slot is ours and empty from `done` on; the page's bytes stay what they
             // are.
-            let moved = match unsafe { relocate(&self.quiet, &self.pagemap, route, len) } {
+            let moved = match unsafe { relocate(&self.uffd, &self.pagemap, route, len) } {
                 Ok(moved) => moved,
                 Err(errno) => break Some(errno.into()),
             };
@@ -213,7 +211,11 @@ impl Agent {
             match moved.stop {
                 _ if done == bytes => break None,
                 Some(Stop::Again) if moved.bytes > 0 => {}
-                Some(Stop::Again) => self.drain_and_yield(state),
+                // Nobody waits for a page while what changes mappings is waited out.
+                Some(Stop::Again) if done == 0 && waits > 0 => {
+                    waits -= 1;
+                    self.drain_and_yield(state);
+                }
                 stop => {
                     in_use = stop == Some(Stop::Exists);
                     break Some(refusal(stop.unwrap_or(Stop::Busy)).into());

@@ -25,14 +25,14 @@ use crate::state::agent::frame;
 const NEAR: u64 = 64 << 10;
 
 impl Agent {
-    /// Ends items whose page is not there, is at its target, or is not of the size said.
+    /// Ends items whose page is not there, is at its target, is not of the size said, or is shared with a child.
     pub(crate) fn look(&self, items: &mut [Item]) {
         self.look_unless(items, |item| {
             (self.many_nodes && item.from == item.order.node).then_some(Outcome::Done)
         });
     }
 
-    /// Ends items whose page is not there or not of the size said, or for which `arrived` says so.
+    /// Ends items whose page is not there, not of the size said or shared with a child, or for which `arrived` says so.
     pub(crate) fn look_unless(
         &self,
         items: &mut [Item],
@@ -59,6 +59,23 @@ impl Agent {
             }
         }
         self.look_at_sizes(items);
+        self.look_for_sharers(items);
+    }
+
+    /// Ends items whose page a forked child shares. The kernel refuses to move such a page; copying it first would
+    /// give the parent one of its own.
+    fn look_for_sharers(&self, items: &mut [Item]) {
+        let in_a_row = |one: &Item, next: &Item| {
+            one.order.size == PageSize::Base4K && one.order.end() == next.order.addr
+        };
+        for run in items.chunk_by_mut(in_a_row) {
+            let pages = self.pagemap.flags(run[0].order.addr, run.len());
+            for (item, page) in run.iter_mut().zip(pages) {
+                if item.is_open() && page.present && !page.exclusive {
+                    item.end(Outcome::Busy);
+                }
+            }
+        }
     }
 
     /// One look at the page tables for items that lie near each other.
@@ -126,7 +143,7 @@ impl Agent {
                 let whole = self.pagemap.kind(*addr).is_ok_and(|kind| kind.huge);
                 if !whole {
                     // Torn on its way: of no use as a whole.
-                    state.frames.renew(&self.quiet, size, *addr);
+                    state.frames.renew(size, *addr);
                 }
                 whole
             });
@@ -159,7 +176,7 @@ impl Agent {
                 Some(PageStatus::On(on)) if whole && size == PageSize::Base4K => {
                     state.frames.release(size, frame(*addr, on));
                 }
-                _ if size != PageSize::Base4K => state.frames.renew(&self.quiet, size, *addr),
+                _ if size != PageSize::Base4K => state.frames.renew(size, *addr),
                 _ => state.frames.give_empty(size, *addr),
             }
         }

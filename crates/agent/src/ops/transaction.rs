@@ -43,7 +43,7 @@ use crate::state::ranges::For;
 /// Bytes that are out of place at the same time at most (but always one page).
 const COMMIT_BYTES: u64 = 64 << 10;
 /// Changes of mappings that are waited out before a page is left for later.
-const PROOFS: u32 = 8;
+pub(crate) const PROOFS: u32 = 8;
 
 impl Agent {
     /// Runs a batch of pages of one size; afterwards each item has an outcome.
@@ -249,7 +249,8 @@ impl Agent {
         let state = &mut *guard;
         self.settle_dirty(state, items);
         self.take_slots(state, items);
-        self.take_out(state, items);
+        self.look_again(state, items);
+        self.move_out(state, items);
         if self.copies_outside(items) {
             self.copy_out(items);
         }

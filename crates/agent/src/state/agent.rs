@@ -4,7 +4,7 @@
 //! One lock protects [`State`]. A worker holds it for the whole of a step that changes page
 //! states; the fault handler holds it around *reading* events and handling them. Hence, once an
 //! event was read, nobody acts on what it made stale; and until it is read, the kernel refuses to put
-//! anything into the program's mappings with `EAGAIN`, upon which a worker reads and handles the events
+//! anything into the program's mappings, or to take anything out, with `EAGAIN`, upon which a worker reads and handles the events
 //! itself, under the lock it has, and looks at its pages anew.
 //!
 //! While the lock is held nobody touches the program's memory, waits for the program, or blocks
@@ -14,6 +14,7 @@
 //! report takes the gate and not the lock: the fault handler never needs the gate, so whatever the C
 //! library touches during that fork is answered.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
@@ -41,6 +42,7 @@ use crate::life::threads::Threads;
 use crate::ops::item::Order;
 use crate::ops::parallel_copy::ParallelCopy;
 use crate::ops::report::Reports;
+use crate::state::addresses::Grounds;
 use crate::state::frames::Frame;
 use crate::state::frames::Frames;
 use crate::state::layout::Layout;
@@ -92,10 +94,8 @@ pub(crate) struct State {
 /// The agent.
 #[derive(Debug)]
 pub(crate) struct Agent {
-    /// The program's mappings: faults and events come from it, pages go in through it.
-    pub(crate) uffd: Uffd,
-    /// Our slots: reports nothing, so that what is in them can be dropped; pages go out through it.
-    pub(crate) quiet: Uffd,
+    /// The program's mappings: faults and events come from it, pages go in and out through it.
+    pub(crate) uffd: Arc<Uffd>,
     /// The program's mappings of which pages are armed, where the kernel can do that.
     pub(crate) arms: Option<RwpUffd>,
     /// What a write to a protected page does.
@@ -103,7 +103,7 @@ pub(crate) struct Agent {
     /// Held by who has pages out of place. Before the state lock.
     pub(crate) gate: Lock<()>,
     pub(crate) state: Lock<State>,
-    pub(crate) pagemap: Pagemap,
+    pub(crate) pagemap: Arc<Pagemap>,
     pub(crate) reports: Reports,
     pub(crate) options: Options,
     /// More than one memory node: a page can be at its target already.
@@ -222,8 +222,14 @@ impl Agent {
             ..
         } = kernel;
         let nodes = mempolicy::allowed_nodes().unwrap_or_default();
+        let (uffd, pagemap) = (Arc::new(uffd), Arc::new(pagemap));
         let state = State {
-            frames: Frames::new(layout),
+            frames: Frames::new(Grounds {
+                layout,
+                uffd: Arc::clone(&uffd),
+                quiet,
+                pagemap: Arc::clone(&pagemap),
+            }),
             pages: Pages::default(),
             shadows: Shadows::default(),
             ranges: Ranges::new(layout),
@@ -237,7 +243,6 @@ impl Agent {
         };
         Ok(Self {
             uffd,
-            quiet,
             arms,
             writers,
             gate: Lock::new(()),

@@ -2,8 +2,13 @@
 //! Where the agent's own pages are: staged for a move in, moved out, or waiting to be used again.
 //!
 //! A *frame* is a present page at an address of ours; a *slot* is an empty address that a page of
-//! the program can be moved out to. Slots are registered with a userfaultfd of their own, because MOVE
-//! wants its destination registered; it reports nothing, so what is in a slot can be dropped.
+//! the program can be moved out to. MOVE wants its destination registered, and refuses while the context that
+//! it goes through has changes of mappings to report. So slots are registered with the program's own: nothing
+//! moves out while what we know of the program's mappings is out of date.
+//!
+//! For the same reason a slot's page cannot be dropped there: that would be reported to us, and waits until we have
+//! read it. What is to be dropped, or may be by the kernel, as a shadow, moves on to an *old* address first. Those
+//! are registered with a context that reports nothing.
 //!
 //! A page that was the program's is never written by us and never used again: somebody may still have
 //! a reference to it (vmsplice(2), MSG_ZEROCOPY). Only frames that the kernel gave us are pooled.
@@ -11,26 +16,20 @@
 //! Staging zones carry the policy `Preferred(node)`: a full node hands out a page of another one,
 //! which we notice, and never starts the out-of-memory killer.
 
-use std::collections::BTreeMap;
-
 use rustix::io::Errno;
 use terrace_core::NodeId;
 use terrace_core::PageSize;
-use terrace_sys::arena;
-use terrace_sys::uffd::Uffd;
 
 use crate::ops::memory::size_index;
-use crate::state::extents::Extents;
-use crate::state::layout::Layout;
+use crate::state::addresses::Addresses;
+use crate::state::addresses::Grounds;
+use crate::state::area::Area;
 use crate::state::layout::NODES;
-use crate::state::layout::Zone;
 
 /// Frames kept for reuse, by size.
 const POOL_MAX: [usize; 2] = [256, 2];
-/// Slots that wait for their pages to be dropped together, by size: the more, the more are neighbours.
-const BURY_AT: [usize; 2] = [64, 16];
-/// Bytes made usable at a time.
-const GROW: u64 = 4 << 20;
+/// Pages that wait to be dropped together, by size: the more, the more are neighbours, which one call drops.
+const BURY_AT: [usize; 2] = [64, 1];
 
 /// A present page of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,91 +38,23 @@ pub(crate) struct Frame {
     pub(crate) node: NodeId,
 }
 
-/// A zone cut into pages.
-#[derive(Debug)]
-struct Area {
-    zone: Zone,
-    size: PageSize,
-    extents: Extents,
-    usable: u64,
-}
-
-impl Area {
-    const fn new(zone: Zone, size: PageSize) -> Self {
-        Self {
-            zone,
-            size,
-            extents: Extents::new(zone.len / size.bytes()),
-            usable: 0,
-        }
-    }
-
-    /// Empty addresses, at most `want` pages in a row: (first address, pages).
-    fn take(
-        &mut self,
-        want: u64,
-        mut grow: impl FnMut(Zone) -> Result<(), Errno>,
-    ) -> Result<(u64, u64), Errno> {
-        let (first, count) = self.extents.take(want).ok_or(Errno::NOMEM)?;
-        let needed = self.extents.grown_to() * self.size.bytes();
-        while self.usable < needed {
-            let len = GROW.min(self.zone.len - self.usable);
-            let part = Zone {
-                start: self.zone.start + self.usable,
-                len,
-            };
-            if let Err(error) = grow(part) {
-                for page in first..first + count {
-                    self.extents.give(page);
-                }
-                return Err(error);
-            }
-            self.usable += len;
-        }
-        Ok((self.zone.start + first * self.size.bytes(), count))
-    }
-
-    fn give(&mut self, addr: u64) {
-        self.extents
-            .give((addr - self.zone.start) / self.size.bytes());
-    }
-}
-
-/// All frames of one size.
-#[derive(Debug)]
-struct Sized {
-    size: PageSize,
-    slots: Area,
-    /// By node; the position is the zone's index.
-    stages: Vec<(NodeId, Area)>,
-    pools: BTreeMap<NodeId, Vec<u64>>,
-    /// Slots with a page that is to be dropped, together with others.
-    dead: Vec<u64>,
-}
-
 /// The agent's frames.
 #[derive(Debug)]
 pub(crate) struct Frames {
-    sizes: [Sized; 2],
-    layout: &'static Layout,
+    sizes: [Addresses; 2],
+    grounds: Grounds,
 }
 
 impl Frames {
-    pub(crate) fn new(layout: &'static Layout) -> Self {
-        let sized = |size| Sized {
-            size,
-            slots: Area::new(layout.slots(size), size),
-            stages: Vec::new(),
-            pools: BTreeMap::new(),
-            dead: Vec::new(),
-        };
+    pub(crate) fn new(grounds: Grounds) -> Self {
+        let sizes = [PageSize::Base4K, PageSize::Huge2M];
         Self {
-            sizes: [sized(PageSize::Base4K), sized(PageSize::Huge2M)],
-            layout,
+            sizes: sizes.map(|size| Addresses::new(grounds.layout, size)),
+            grounds,
         }
     }
 
-    fn sized(&mut self, size: PageSize) -> &mut Sized {
+    fn sized(&mut self, size: PageSize) -> &mut Addresses {
         &mut self.sizes[size_index(size)]
     }
 
@@ -148,7 +79,7 @@ impl Frames {
         node: NodeId,
         want: u64,
     ) -> Result<(u64, u64), Errno> {
-        let layout = self.layout;
+        let layout = self.grounds.layout;
         let stages = &mut self.sized(size).stages;
         let at = if let Some(at) = stages.iter().position(|(n, _)| *n == node) {
             at
@@ -170,62 +101,44 @@ impl Frames {
     /// # Errors
     ///
     /// `ENOMEM` where there are no more.
-    pub(crate) fn take_slots(
-        &mut self,
-        quiet: &Uffd,
-        size: PageSize,
-        want: u64,
-    ) -> Result<(u64, u64), Errno> {
-        let layout = self.layout;
-        self.sized(size).slots.take(want, |part| {
-            layout.commit(part)?;
-            quiet.register(part.start, part.len, false)
-        })
+    pub(crate) fn take_slots(&mut self, size: PageSize, want: u64) -> Result<(u64, u64), Errno> {
+        let Self { sizes, grounds } = self;
+        let slots = &mut sizes[size_index(size)].slots;
+        slots.take(want, |part| grounds.make(part, Some(&grounds.uffd)))
+    }
+
+    /// Moves a page that nobody needs any more out of its slot, to where it can be a shadow. `None` where that
+    /// fails: it is still in the slot.
+    pub(crate) fn keep(&mut self, size: PageSize, slot: u64) -> Option<u64> {
+        let Self { sizes, grounds } = self;
+        let sized = &mut sizes[size_index(size)];
+        let (to, _) = sized.take_old(grounds, 1).ok()?;
+        let moved = grounds.carry(slot, to, size.bytes()) == size.bytes();
+        if moved {
+            sized.give(slot);
+        } else {
+            sized.unused(grounds, to);
+        }
+        moved.then_some(to)
     }
 
     /// The address is empty again, whatever zone it is of.
     pub(crate) fn give_empty(&mut self, size: PageSize, addr: u64) {
-        let sized = self.sized(size);
-        if sized.slots.zone.contains(addr) {
-            sized.slots.give(addr);
-        } else if let Some((_, area)) = sized
-            .stages
-            .iter_mut()
-            .find(|(_, area)| area.zone.contains(addr))
-        {
-            area.give(addr);
-        }
+        self.sized(size).give(addr);
     }
 
-    /// What is at the address is not a whole huge page, or its page table was split: drops what
-    /// is there and makes the address fit for a huge page again.
-    pub(crate) fn renew(&mut self, quiet: &Uffd, size: PageSize, addr: u64) {
-        let layout = self.layout;
-        let sized = self.sized(size);
-        let part = Zone {
-            start: addr,
-            len: size.bytes(),
-        };
-        let is_slot = sized.slots.zone.contains(addr);
-        // An address that cannot be renewed is not used again.
-        if is_slot && quiet.unregister(part.start, part.len).is_err() {
-            return;
-        }
-        // SAFETY: the caller gives up what is there; no userfaultfd reports it any more.
-        if unsafe { layout.renew(part) }.is_err() {
-            return;
-        }
-        if is_slot && quiet.register(part.start, part.len, false).is_err() {
-            return;
-        }
-        self.give_empty(size, addr);
+    /// Drops what is at the address by mapping it anew: what is not a whole huge page, or whose page table was split,
+    /// leaves an address that no huge page fits into.
+    pub(crate) fn renew(&mut self, size: PageSize, addr: u64) {
+        let Self { sizes, grounds } = self;
+        sizes[size_index(size)].renew(grounds, addr);
     }
 
     /// The frame is not needed any more: kept for reuse if it never was the program's, else dropped.
     pub(crate) fn release(&mut self, size: PageSize, frame: Frame) {
         let most = POOL_MAX[size_index(size)];
         let sized = self.sized(size);
-        if sized.slots.zone.contains(frame.addr) {
+        if sized.old.contains(frame.addr) {
             self.bury(size, [frame.addr]);
             return;
         }
@@ -237,19 +150,21 @@ impl Frames {
         }
     }
 
-    /// The pages in the slots are not needed any more and give their memory back, many at a time.
-    pub(crate) fn bury(&mut self, size: PageSize, slots: impl IntoIterator<Item = u64>) {
-        let (sized, most) = (self.sized(size), BURY_AT[size_index(size)]);
-        sized.dead.extend(slots);
-        if sized.dead.len() >= most {
-            sized.bury_dead();
+    /// The pages in slots or at old addresses are not needed any more and give their memory back, some at a time.
+    pub(crate) fn bury(&mut self, size: PageSize, pages: impl IntoIterator<Item = u64>) {
+        let Self { sizes, grounds } = self;
+        let sized = &mut sizes[size_index(size)];
+        sized.dead.extend(pages);
+        if sized.dead.len() >= BURY_AT[size_index(size)] {
+            sized.bury_dead(grounds);
         }
     }
 
     /// Gives pooled frames back to the system, down to `keep` base pages of each node, and what waits
     /// to be dropped.
     pub(crate) fn trim(&mut self, keep: usize) {
-        for sized in &mut self.sizes {
+        let Self { sizes, grounds } = self;
+        for sized in sizes {
             let keep = if sized.size == PageSize::Base4K {
                 keep
             } else {
@@ -262,37 +177,7 @@ impl Frames {
             for addr in surplus {
                 sized.drop_frame(addr);
             }
-            sized.bury_dead();
-        }
-    }
-}
-
-impl Sized {
-    /// Gives a staging frame's memory back to the system.
-    fn drop_frame(&mut self, addr: u64) {
-        // SAFETY: a staging page that nobody uses any more, in a range that reports no events.
-        let _ = unsafe { arena::discard(addr, self.size.bytes()) };
-        if let Some((_, area)) = self
-            .stages
-            .iter_mut()
-            .find(|(_, area)| area.zone.contains(addr))
-        {
-            area.give(addr);
-        }
-    }
-
-    /// Drops what is in dead slots, neighbours in one call: each takes a TLB shootdown.
-    fn bury_dead(&mut self) {
-        let mut dead = std::mem::take(&mut self.dead);
-        dead.sort_unstable();
-        let bytes = self.size.bytes();
-        for run in dead.chunk_by(|one, next| *next == one + bytes) {
-            // SAFETY: nothing refers to the pages of dead slots, and their userfaultfd reports nothing.
-            let dropped = unsafe { arena::discard(run[0], run.len() as u64 * bytes) };
-            // What could not be dropped is not empty: such a slot is not used again.
-            if dropped.is_ok() {
-                run.iter().for_each(|addr| self.slots.give(*addr));
-            }
+            sized.bury_dead(grounds);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! The agent's one piece of address space and what lies where in it.
 //!
 //! Everything the agent's threads touch while they hold the lock lies in here or in the code and
-//! data of the library: heap, stacks, staging areas, slots. So no page that the agent manages can
+//! data of the library: heap, stacks, staging areas, slots, old pages. So no page that the agent manages can
 //! be one it needs to manage it. The zones are addresses only, far from the program's mappings; parts of
 //! them are mapped when they are needed, left out of forks and core dumps.
 //!
@@ -41,15 +41,18 @@ const STACK_BYTES: u64 = 256 << 10;
 const STACK_EVERY: u64 = 2 << 20;
 
 const HUGE: u64 = PageSize::Huge2M.bytes();
-/// Records of a page take some 60 bytes, and the slots hold 16 million: never full before they are.
+/// Records of a page take some 60 bytes, and there is room for 16 million shadows: never full before that is.
 const HEAP: u64 = 32 << 30;
 /// Shadows of base pages are in staging zones.
 const STAGE_4K: u64 = 16 << 30;
 const STAGE_2M: u64 = 256 << 20;
 /// The page of [`crate::life::door`], and room to the next multiple of 2 MiB.
 const BELL: u64 = 1 << 20;
-const SLOTS_4K: u64 = 64 << 30;
-const SLOTS_2M: u64 = 256 << 30;
+/// For what is out at a time, and waits to be dropped together.
+const SLOTS_4K: u64 = 1 << 30;
+const SLOTS_2M: u64 = 16 << 30;
+const OLD_4K: u64 = 64 << 30;
+const OLD_2M: u64 = 1 << 30;
 /// Where the program's address space or data are limited, we take no more than this part of it.
 const LIMIT_SHARE: u64 = 8;
 /// No node is preferred.
@@ -97,6 +100,8 @@ pub(crate) struct Layout {
     bell: Zone,
     slots_4k: Zone,
     slots_2m: Zone,
+    old_4k: Zone,
+    old_2m: Zone,
 }
 
 /// Cuts zones off a range, one behind the other.
@@ -116,7 +121,9 @@ impl Layout {
         + (STAGE_4K + STAGE_2M) * NODES
         + BELL
         + SLOTS_4K
-        + SLOTS_2M;
+        + SLOTS_2M
+        + OLD_4K
+        + OLD_2M;
 
     /// Finds a place; nothing is mapped yet.
     ///
@@ -136,6 +143,8 @@ impl Layout {
             stages_2m: cutter.cut(STAGE_2M * NODES),
             slots_4k: cutter.cut(SLOTS_4K),
             slots_2m: cutter.cut(SLOTS_2M),
+            old_4k: cutter.cut(OLD_4K),
+            old_2m: cutter.cut(OLD_2M),
             bell: cutter.cut(BELL),
             taken: AtomicU64::new(0),
             pattern: OnceLock::new(),
@@ -183,13 +192,15 @@ impl Layout {
 
     /// Of what zone an address is: its name, whether huge pages shall be there, and from which node.
     fn kind(&self, addr: u64) -> (&'static CStr, bool, Policy) {
-        let zones: [(Zone, &CStr, bool); 6] = [
+        let zones: [(Zone, &CStr, bool); 8] = [
             (self.heap, c"terrace heap", false),
             (self.stacks, c"terrace stacks", false),
             (self.stages_4k, c"terrace staging", false),
             (self.stages_2m, c"terrace staging huge", true),
-            (self.slots_4k, c"terrace shadows", false),
-            (self.slots_2m, c"terrace shadows huge", true),
+            (self.slots_4k, c"terrace slots", false),
+            (self.slots_2m, c"terrace slots huge", true),
+            (self.old_4k, c"terrace shadows", false),
+            (self.old_2m, c"terrace old huge", true),
         ];
         let found = zones.into_iter().find(|(zone, _, _)| zone.contains(addr));
         let (_, name, huge) = found.unwrap_or((self.heap, c"terrace", false));
@@ -343,11 +354,19 @@ impl Layout {
         self.commit(page).map(|()| page)
     }
 
-    /// Where moved-out pages live.
+    /// Where pages are moved out to.
     pub(crate) const fn slots(&self, size: PageSize) -> Zone {
         match size {
             PageSize::Base4K => self.slots_4k,
             _ => self.slots_2m,
+        }
+    }
+
+    /// Where shadows are, and pages on their way to be dropped.
+    pub(crate) const fn old(&self, size: PageSize) -> Zone {
+        match size {
+            PageSize::Base4K => self.old_4k,
+            _ => self.old_2m,
         }
     }
 }
@@ -362,7 +381,7 @@ mod tests {
         let mut zones = vec![layout.heap, layout.stacks];
         for size in [PageSize::Base4K, PageSize::Huge2M] {
             zones.extend((0..NODES).map(|node| layout.stage(size, node)));
-            zones.push(layout.slots(size));
+            zones.extend([layout.slots(size), layout.old(size)]);
         }
         zones.sort_by_key(|zone| zone.start);
         for pair in zones.windows(2) {
@@ -372,6 +391,7 @@ mod tests {
         assert!(last.start + last.len <= layout.end());
         for zone in [
             layout.slots(PageSize::Huge2M),
+            layout.old(PageSize::Huge2M),
             layout.stage(PageSize::Huge2M, 3),
         ] {
             assert_eq!(zone.start % HUGE, 0);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is known of the program's pages and of the agent's own memory, and the lock around it.
 
+pub(crate) mod addresses;
 pub(crate) mod agent;
+mod area;
 pub(crate) mod events;
 pub(crate) mod extents;
 pub(crate) mod frames;

@@ -7,7 +7,7 @@
 //!   because `read(2)` into a protected page would fail with a user-only one;
 //! * `UFFDIO_MOVE` needs Linux 6.8; `EVENT_FORK` needs `CAP_SYS_PTRACE`;
 //! * for every event (not fault) the kernel counts the context as "changing" from before the
-//!   change until after the event was read, and every ioctl of [`ops`] answers `EAGAIN` meanwhile.
+//!   change until the changing thread runs again, after the event was read, and every ioctl of [`ops`] answers `EAGAIN` meanwhile.
 //!   `REMOVE` is the exception that bites: it is read *before* the pages go.
 //!
 //! `rwp` is a kind of its own: protection against reads, too, which the kernel lifts by itself.

@@ -67,6 +67,27 @@ fn a_hot_eighth_is_found_within_three_passes_and_stays() {
 }
 
 /// What it says of itself is what it does: where pages are, what they are worth, why it moves or rests.
+/// A device has half of the hot set pinned on slow memory: the other half is found as fast as ever, and the pinned pages are tried again
+/// and again, ever less often.
+#[test]
+fn pages_that_never_move_keep_no_others_from_moving() {
+    let mut machine = Machine::new(PAGES, PAGES as u64 / 4);
+    let from = PAGES - PAGES / 8;
+    machine.pinned = Box::new(|page| page >= PAGES - PAGES / 16);
+    for _ in 0..4 {
+        machine.pass(hot(from));
+    }
+    let movable = PAGES / 16;
+    assert!(fast_of(&machine, from) > movable * 9 / 10);
+    let at_first = machine.stayed;
+    assert!(at_first > movable as u64 / 2, "{at_first}");
+    for _ in 0..60 {
+        machine.pass(hot(from));
+    }
+    let tries = machine.stayed / movable as u64;
+    assert!((4..9).contains(&tries), "{tries}");
+}
+
 #[test]
 fn it_says_what_it_believes() {
     let mut machine = Machine::new(PAGES, QUARTER);

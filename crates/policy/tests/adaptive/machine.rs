@@ -102,6 +102,9 @@ pub(crate) struct Machine {
     /// Huge pages that were to be split, and that were.
     pub(crate) asked: u64,
     pub(crate) splits: u64,
+    /// Pages that do not move, and orders for them.
+    pub(crate) pinned: Box<dyn Fn(usize) -> bool>,
+    pub(crate) stayed: u64,
     /// Pages that each node has room for.
     capacity: Vec<u64>,
     /// Free pages of the first node under which the kernel reclaims.
@@ -163,6 +166,8 @@ impl Machine {
             walk: Some(Nanos::ZERO),
             asked: 0,
             splits: 0,
+            pinned: Box::new(|_| false),
+            stayed: 0,
             home: at.clone(),
             at,
             capacity,
@@ -292,6 +297,20 @@ impl Machine {
         let to = migration.target().0;
         assert_ne!(self.at[index], to, "page {index} is there already");
         assert_eq!(page.pid, self.owner(index));
+        if (self.pinned)(index) {
+            self.stayed += 1;
+            let verdict = Verdict::Busy;
+            let end = Event::Ended {
+                verdict,
+                from: None,
+                page,
+                migration,
+                mechanism: Mechanism::MovePages,
+                took: self.price,
+                inaccessible: Nanos::ZERO,
+            };
+            return self.policy.observe(Nanos(self.now), &end);
+        }
         let pages = page.size.base_pages();
         let huge = self.huge[index / CHUNK_PAGES];
         assert_eq!(huge, page.size == PageSize::Huge2M, "page {index}");

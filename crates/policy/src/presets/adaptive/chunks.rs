@@ -257,7 +257,7 @@ const fn parts_of(pid: Pid) -> RangeInclusive<Part> {
 }
 
 /// Which part of its process a chunk is.
-const fn part(key: Key, chunk: &Chunk) -> Part {
+pub(super) const fn part(key: Key, chunk: &Chunk) -> Part {
     (key.0, chunk.accessors.mostly())
 }
 

@@ -85,6 +85,7 @@ impl Policy for Adaptive {
             Event::Unmapped { pid, range } => self.chunks.unmapped(pid, range),
             Event::Gone { pid } => {
                 self.chunks.gone(pid);
+                self.moves.stays.gone(pid);
                 self.processes.remove(&pid);
                 self.runs_on.remove(&pid);
                 self.shares.remove(&pid);

@@ -13,7 +13,7 @@
 //!   (which of both), `latencies` and `costs` (as measured), `away` and `ledger` (what moves brought), `pace` (how often to look).
 //! * `places` (where a page can be), `sides` (which of them are one in a plan), `plan` (between which pages change places),
 //!   `balance` (how many accesses may), `select` and `take` (who does), `limits` (floors and ceilings of programs), `room`; `moves`
-//!   carries a plan out (`queue`: what is planned, `under_way`: what is ordered), `early` does not wait for one; `skew` and `splitting` have huge pages
+//!   carries a plan out (`queue`: what is planned, `under_way`: what is ordered, `stays`: what did not move), `early` does not wait for one; `skew` and `splitting` have huge pages
 //!   split that are worth more in parts.
 //! * `accessors` (which socket accesses a chunk), `arming` (hint faults that tell), `sight` (memory as it is seen from there).
 //! * `chunk` and `chunks` hold what is known of pages, `process` what is known of a program (`programs`: they come); `learn` takes a reading
@@ -63,6 +63,7 @@ mod sides;
 mod sight;
 mod skew;
 mod splitting;
+mod stays;
 mod steps;
 mod take;
 mod tally;

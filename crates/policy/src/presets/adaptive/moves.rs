@@ -2,7 +2,7 @@
 //! A plan carried out: to the best side where there is room, to the next where there is none.
 //!
 //! Every page is checked again when its order is given, so that it is in one order at most and goes
-//! where it is not. What fails stays where it is and is planned again after the next pass.
+//! where it is not. What fails stays where it is and is planned again after some passes ([`super::stays`]).
 
 use std::collections::VecDeque;
 
@@ -17,6 +17,7 @@ use super::decide::SIZES;
 use super::places::Place;
 use super::plan::Plan;
 use super::queue::Run;
+use super::stays::Stays;
 use super::under_way::UnderWay;
 use crate::event::Action;
 use crate::event::Migration;
@@ -31,6 +32,7 @@ use crate::kit::pages::split;
 #[derive(Debug)]
 pub(super) struct Moves {
     pub(super) plan: Plan,
+    pub(super) stays: Stays,
     under_way: UnderWay,
     most: usize,
     /// Under way, and not given yet.
@@ -71,6 +73,7 @@ impl Moves {
     pub(super) fn new(most: usize) -> Self {
         Self {
             plan: Plan::default(),
+            stays: Stays::default(),
             under_way: UnderWay::default(),
             most,
             ready: VecDeque::new(),
@@ -84,7 +87,7 @@ impl Moves {
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        (self.plan.bytes() + self.under_way.bytes()) as u64
+        (self.plan.bytes() + self.stays.bytes() + self.under_way.bytes()) as u64
     }
 
     /// Whether it is planned to move, or on its way.
@@ -148,13 +151,17 @@ impl Adaptive {
         false
     }
 
-    /// Pages of a run that are still there, and in no order.
+    /// Pages of a run that are still there, in no order, and not to be left alone for now.
     fn movable(&self, run: &Run) -> PageBits {
         let chunk = self.chunks.get(run.key);
         let there = chunk.filter(|chunk| chunk.size() == run.size);
         let there = there.map_or(PageBits::NONE, |chunk| chunk.at(run.from));
         let touched = self.moves.under_way.touched(run.key, run.size);
-        run.pages.and(&there).without(&touched)
+        let waiting = self
+            .moves
+            .stays
+            .waiting((run.key, run.size), &self.processes);
+        run.pages.and(&there).without(&touched).without(&waiting)
     }
 
     /// Orders the first so many of these pages, as far as their process can pay for them; what it cannot pay for, and all of its that is
@@ -260,13 +267,21 @@ impl Adaptive {
             let bytes = u64::from(pages.count()) * of.1.bytes();
             self.memory.ended((from, to), bytes, moved, moved);
             match what {
-                What::Moved => self.chunks.moved(of, &pages, self.places.of(to)),
+                What::Moved => {
+                    self.chunks.moved(of, &pages, self.places.of(to));
+                    self.moves.stays.forget(of, &pages);
+                }
                 What::Gone => {
+                    self.moves.stays.forget(of, &pages);
                     let pages = pages.pages().map(|page| page_of(of.0, page, of.1));
                     pages.for_each(|page| self.chunks.lost(page));
                 }
                 What::NoRoom => self.memory.mark_full(to),
-                What::Stays => {}
+                What::Stays => {
+                    if let Some(process) = self.processes.get(&of.0.0) {
+                        self.moves.stays.refused(of, &pages, process.pass);
+                    }
+                }
             }
         }
     }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use terrace_core::PageBits;
 use terrace_core::PageSize;
 
 use super::accessors::Part;
@@ -90,8 +91,14 @@ impl<'a> Left<'a> {
 }
 
 /// Takes pages from the chunks, beginning at `start`, as long as the quotas of
-/// its part have some left; gives the chunk where it took the last.
-pub(super) fn take(chunks: &Chunks, start: Key, left: &mut Left<'_>, plan: &mut Plan) -> Key {
+/// its part have some left, but those that are waiting; gives the chunk where it took the last.
+pub(super) fn take(
+    chunks: &Chunks,
+    start: Key,
+    left: &mut Left<'_>,
+    plan: &mut Plan,
+    waiting: impl Fn((Key, PageSize)) -> PageBits,
+) -> Key {
     let mut end = start;
     let sides = left.sides;
     for (key, chunk) in chunks.from(start) {
@@ -99,12 +106,13 @@ pub(super) fn take(chunks: &Chunks, start: Key, left: &mut Left<'_>, plan: &mut 
             continue;
         };
         let (size, huge) = (chunk.size(), usize::from(chunk.huge));
+        let waiting = waiting((key, size));
         for from in 0..sides.len() {
             if !part.is_wanted(from, huge) {
                 continue;
             }
             for place in sides.places(from) {
-                for page in chunk.at(*place).pages() {
+                for page in chunk.at(*place).without(&waiting).pages() {
                     let class = class_of(chunk.levels[page]);
                     let Some((to, taken)) = part.take(from, class, size) else {
                         continue;

@@ -5,15 +5,24 @@
 //! kernel's user-space headers come from `linux-libc-dev`. `CLANG` names another compiler.
 
 use std::env;
+use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
 
-const PROGRAMS: [&str; 3] = ["hint_faults", "accessed_bits", "chosen_faults"];
+const PROGRAMS: [&str; 4] = [
+    "hint_faults",
+    "accessed_bits",
+    "chosen_faults",
+    "placed_ranges",
+];
 
 fn main() -> Result<(), String> {
     println!("cargo::rerun-if-env-changed=CLANG");
     for program in PROGRAMS {
-        println!("cargo::rerun-if-changed=src/bpf/{program}.h");
+        let header = format!("src/bpf/{program}.h");
+        if Path::new(&header).exists() {
+            println!("cargo::rerun-if-changed={header}");
+        }
         compile(program)?;
     }
     Ok(())

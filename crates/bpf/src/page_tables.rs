@@ -13,15 +13,11 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsFd;
-use std::os::fd::AsRawFd;
-use std::os::fd::FromRawFd;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
 use libbpf_rs::MapCore;
 use libbpf_rs::Object;
-use libbpf_rs::ObjectBuilder;
-use libbpf_rs::ProgramMut;
 use terrace_core::Addr;
 use terrace_core::CHUNK_BYTES;
 use terrace_core::PageBits;
@@ -30,7 +26,7 @@ use terrace_core::Range;
 
 use crate::direct_map;
 use crate::error::PageTablesError;
-use crate::error::failed_tables as failed;
+use crate::iterator;
 use crate::mapped::Mapped;
 use crate::object::Aligned;
 use crate::object::object;
@@ -203,17 +199,7 @@ impl PageTables {
         if !cfg!(target_arch = "x86_64") {
             return Err(PageTablesError::Processor);
         }
-        crate::error::keep_what_libbpf_says();
-        let open = ObjectBuilder::default()
-            .name("accessed_bits")
-            .and_then(|builder| builder.open_memory(&OBJECT.0))
-            .map_err(failed("open the BPF object"))?;
-        let object = open.load().map_err(failed("load the BPF program"))?;
-        let program: ProgramMut<'_> = object
-            .progs_mut()
-            .find(|program| program.name() == "walk")
-            .ok_or(PageTablesError::NoPart("walk"))?;
-        let program = program.as_fd().try_clone_to_owned()?;
+        let (object, program) = iterator::load("accessed_bits", &OBJECT.0, "walk")?;
         let mut tables = Self {
             walks: map(&object, "walks", 1)?,
             chunks: map(&object, "chunks", CHUNKS)?,
@@ -241,24 +227,7 @@ impl PageTables {
     ///
     /// Where the kernel lacks iterators of one task (Linux 6.1).
     pub fn bind(&self, thread: Pid) -> Result<Bound, PageTablesError> {
-        let mut info = libbpf_sys::bpf_iter_link_info::default();
-        info.task.tid = thread.0;
-        let options = libbpf_sys::bpf_link_create_opts {
-            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
-            iter_info: &raw mut info,
-            iter_info_len: u32::try_from(size_of_val(&info)).unwrap_or(0),
-            ..Default::default()
-        };
-        // SAFETY: the program is loaded; the options and what they point to outlive the call.
-        let link = unsafe {
-            libbpf_sys::bpf_link_create(
-                self.program.as_raw_fd(),
-                0,
-                libbpf_sys::BPF_TRACE_ITER,
-                &raw const options,
-            )
-        };
-        let link = owned(link).map_err(PageTablesError::Run)?;
+        let link = iterator::bind(self.program.as_fd(), thread)?;
         Ok(Bound { link })
     }
 
@@ -348,9 +317,7 @@ impl PageTables {
 
     fn run(&mut self, bound: &Bound, ask: Walk) -> Result<Walk, PageTablesError> {
         self.walks.set(0, ask);
-        // SAFETY: the descriptor is a link's.
-        let run = owned(unsafe { libbpf_sys::bpf_iter_create(bound.link.as_raw_fd()) });
-        let ran = run.and_then(|run| File::from(run).read(&mut [0; 8]));
+        let ran = iterator::start(bound.link.as_fd())?.read(&mut [0; 8]);
         ran.map_err(PageTablesError::Run)?;
         Ok(self.walks.get(0))
     }
@@ -420,14 +387,6 @@ fn five_levels() -> std::io::Result<bool> {
     let text = std::fs::read_to_string("/proc/cpuinfo")?;
     let flags = text.lines().find(|line| line.starts_with("flags"));
     Ok(flags.is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "la57")))
-}
-
-fn owned(fd: i32) -> std::io::Result<OwnedFd> {
-    if fd < 0 {
-        return Err(std::io::Error::from_raw_os_error(fd.wrapping_neg()));
-    }
-    // SAFETY: the call that gave it has opened it for us alone.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 fn map<T: Copy>(

@@ -153,7 +153,7 @@ pub fn allowed_nodes() -> Result<Vec<NodeId>, Errno> {
 }
 
 /// The nodes that another process has its memory bound to as a whole (`numactl --membind`); none where it has not, or that
-/// cannot be told. Ranges of its own (mbind(2)) count for nothing.
+/// cannot be told. Ranges that it bound itself (mbind(2)) count for nothing.
 ///
 /// Kernel contract: `/proc/PID/numa_maps` (`CONFIG_NUMA`) has the policy of each mapping, else of the first thread, and walks the page tables of
 /// those that it tells of: of the first alone where no more than a part of a line is read.

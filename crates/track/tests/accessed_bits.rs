@@ -3,6 +3,7 @@
 //! as the page tables' tests do.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
@@ -19,10 +20,13 @@ use rustix::mm::MapFlags;
 use rustix::mm::ProtFlags;
 use terrace_core::Addr;
 use terrace_core::Nanos;
+use terrace_core::NodeId;
 use terrace_core::PageRef;
 use terrace_core::PageSize;
 use terrace_core::Pid;
 use terrace_core::is_sampled;
+use terrace_sys::mempolicy::Policy;
+use terrace_sys::mempolicy::mbind;
 use terrace_track::AccessedBits;
 use terrace_track::AccessedBitsConfig;
 use terrace_track::TrackEvent;
@@ -497,6 +501,30 @@ fn what_a_child_shares_is_not_taken_for_hot() {
         .collect();
     assert_eq!(there.len(), 2, "they are this process's alone");
     assert!(there.iter().all(|chunk| chunk.accessed.is_empty()));
+}
+
+/// Where a program has said itself on which node a range is to be, the kernel's NUMA balancing leaves it alone, and so do we.
+#[test]
+fn what_a_program_has_placed_itself_is_not_read() {
+    let mut alone = alone();
+    let start = alone.memory(6, Advice::LinuxNoHugepage);
+    (0..6 * 512).for_each(|page| touch(start + page * 4096));
+    let own = start + 2 * CHUNK;
+    mbind(own, 2 * CHUNK, &Policy::Preferred(NodeId(0))).expect("a kernel with NUMA");
+    let mut tracker = open();
+    let pid = Pid(std::process::id());
+    tracker.add(pid, false).expect("this process");
+    tracker.ask(Nanos::from_millis(1), Nanos::from_millis(100), 1);
+    let told = |passes: &[Vec<Reading>]| -> BTreeSet<u64> {
+        let last = passes.last().expect("three").iter();
+        last.map(|reading| reading.as_chunk().start.0).collect()
+    };
+    let chunk = |number: u64| start + number * CHUNK;
+    let passes = gather(&mut tracker, start, 6, 3);
+    assert_eq!(told(&passes), BTreeSet::from([0, 1, 4, 5].map(chunk)));
+    mbind(own, 2 * CHUNK, &Policy::Default).expect("as before");
+    let passes = gather(&mut tracker, start, 6, 3);
+    assert_eq!(told(&passes), (0..6).map(chunk).collect());
 }
 
 /// How long each of many mmaps and munmaps takes, sorted.

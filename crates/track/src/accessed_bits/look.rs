@@ -126,7 +126,9 @@ impl Reader {
         let began = clock::thread_cpu_time();
         let named = named(
             pages,
-            &process.private_memory(&self.nodes).unwrap_or_default(),
+            &process
+                .private_memory(&self.nodes, &self.placed)
+                .unwrap_or_default(),
         );
         let (mut looked, mut set, mut left) = (Vec::with_capacity(named.len()), 0, &named[..]);
         while !left.is_empty() {

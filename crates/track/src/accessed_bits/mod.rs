@@ -34,6 +34,7 @@ use std::time::Duration;
 
 use terrace_bpf::HintFaults;
 use terrace_bpf::PageTables;
+use terrace_bpf::PlacedRanges;
 use terrace_bpf::Record;
 use terrace_core::Measurement;
 use terrace_core::Nanos;
@@ -105,10 +106,10 @@ impl AccessedBits {
     /// Where the kernel lacks what is needed, or permission is missing.
     pub fn open(config: AccessedBitsConfig) -> Result<Self, TrackError> {
         let nodes = Nodes::new(&config.zones);
-        let tables = PageTables::open(&nodes.ranges)?;
+        let read = (PageTables::open(&nodes.ranges)?, PlacedRanges::open()?);
         let lives = HintFaults::lives(LIVES_BYTES)?;
         let shared = Arc::new(Shared::new().map_err(terrace_bpf::PageTablesError::Own)?);
-        let reader = Reader::new(tables, nodes, Arc::clone(&shared), config);
+        let reader = Reader::new(read, nodes, Arc::clone(&shared), config);
         let thread = std::thread::Builder::new()
             .name("terrace-reader".to_owned())
             .spawn(|| reader.run())

@@ -2,12 +2,14 @@
 //! A process that is read: its page tables, which of its memory takes part, and its pass.
 //!
 //! What takes part: private memory, anonymous or written to a copy of a file. Shared memory does not, as
-//! `MADV_COLD` leaves pages of several processes alone; nor does what is not memory. Of a process whose memory is bound to nodes
+//! `MADV_COLD` leaves pages of several processes alone; nor does what is not memory. Nor do mappings that the process has placed itself, which
+//! the kernel's NUMA balancing leaves alone, too. Of a process whose memory is bound to nodes
 //! nothing does, as it is where somebody wants it, and nothing of a virtual machine: what runs in it sets accessed bits of
 //! tables of its own, and the host's, once cleared, stay so.
 
 use terrace_bpf::Bound;
 use terrace_bpf::PageTables;
+use terrace_bpf::PlacedRanges;
 use terrace_bpf::RawChunk;
 use terrace_bpf::Wanted;
 use terrace_core::Addr;
@@ -105,7 +107,11 @@ impl Process {
     }
 
     /// The mappings that take part, in order of address; nothing of a process that is left alone.
-    pub(super) fn private_memory(&self, nodes: &Nodes) -> Option<Vec<Range>> {
+    pub(super) fn private_memory(
+        &self,
+        nodes: &Nodes,
+        placed: &PlacedRanges,
+    ) -> Option<Vec<Range>> {
         let maps = MapsFile::of(self.pid.0).and_then(|mut maps| maps.all());
         let maps = maps.unwrap_or_default();
         let is_bound = || bound_nodes(self.pid).is_some_and(|bound| nodes.are_beyond(&bound));
@@ -113,8 +119,10 @@ impl Process {
         if names.any(|name| name.starts_with(VIRTUAL_PROCESSOR)) || is_bound() {
             return None;
         }
+        let placed = placed.of(self.pid).unwrap_or_default();
         let part = maps.iter().filter(|mapping| takes_part(mapping));
-        Some(part.map(|mapping| mapping.range).collect())
+        let part = part.map(|mapping| mapping.range);
+        Some(part.filter(|range| !touches(&placed, *range)).collect())
     }
 
     /// Begins a pass over these mappings, of which others may share pages, one in so many of all memory: finds what is in memory and cuts
@@ -300,6 +308,12 @@ const fn chunk_of(addr: Addr) -> Addr {
     Addr(addr.0 & !(terrace_core::CHUNK_BYTES - 1))
 }
 
+/// Whether a range has addresses of any of these, which are in order.
+fn touches(ranges: &[Range], range: Range) -> bool {
+    let behind = ranges.partition_point(|one| one.end <= range.start);
+    ranges.get(behind).is_some_and(|one| one.start < range.end)
+}
+
 fn takes_part(mapping: &Mapping) -> bool {
     let special = [
         "[vvar",
@@ -324,6 +338,30 @@ fn swapped_kb(status: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranges_that_have_addresses_in_common_are_found() {
+        let range = |start, end| Range {
+            start: Addr(start),
+            end: Addr(end),
+        };
+        let placed = [range(10, 20), range(30, 40)];
+        for (start, end, expected) in [
+            (0, 10, false),
+            (0, 11, true),
+            (19, 25, true),
+            (20, 30, false),
+            (35, 36, true),
+            (40, 50, false),
+        ] {
+            assert_eq!(
+                touches(&placed, range(start, end)),
+                expected,
+                "{start} {end}"
+            );
+        }
+        assert!(!touches(&[], range(0, 50)));
+    }
 
     #[test]
     fn private_memory_takes_part() {

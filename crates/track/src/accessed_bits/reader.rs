@@ -16,6 +16,7 @@ use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
 use terrace_bpf::PageTables;
+use terrace_bpf::PlacedRanges;
 use terrace_core::Nanos;
 use terrace_core::Pid;
 use terrace_core::ladder;
@@ -58,6 +59,7 @@ const MEASURED_PAGES: u64 = 1 << 16;
 pub(super) struct Reader {
     pub(super) tables: PageTables,
     pub(super) nodes: Nodes,
+    pub(super) placed: PlacedRanges,
     pub(super) shared: Arc<Shared>,
     pub(super) config: AccessedBitsConfig,
     pub(super) processes: BTreeMap<Pid, Process>,
@@ -78,7 +80,7 @@ pub(super) struct Reader {
 
 impl Reader {
     pub(super) fn new(
-        tables: PageTables,
+        (tables, placed): (PageTables, PlacedRanges),
         nodes: Nodes,
         shared: Arc<Shared>,
         config: AccessedBitsConfig,
@@ -86,6 +88,7 @@ impl Reader {
         Self {
             tables,
             nodes,
+            placed,
             shared,
             length: Length::new(config.budget_permille),
             config,
@@ -281,7 +284,7 @@ impl Reader {
             self.shared.count(|counts| counts.swapping += 1);
             return false;
         }
-        let mappings = process.private_memory(&self.nodes);
+        let mappings = process.private_memory(&self.nodes, &self.placed);
         let begun = mappings.map_or(Begun::LeftAlone, |mappings| {
             let shares = self.shares(process);
             process.begin(&mut self.tables, (&mappings, shares), (most, asked.parts))

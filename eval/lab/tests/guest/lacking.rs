@@ -6,6 +6,7 @@ use std::process::Command;
 use crate::END;
 use crate::READY;
 use crate::SMALL;
+use crate::behind;
 use crate::machine::guest;
 use crate::machine::guest_with;
 use crate::machine::slowed;
@@ -117,9 +118,14 @@ fn memory_that_is_bound_to_a_node_stays_there() {
     let script = format!(
         "terrace run --stats=/tmp/s -- {program} 1 > /tmp/out & sup=$!
          {READY}; {}; pkill -TERM -x bound; wait $sup || exit 1
-         cat /tmp/s",
-        until_more("$sup", "left_alone", 4)
+         terrace run -- {program} 1 range > /tmp/out & sup=$!
+         {READY}; {}; pkill -TERM -x bound; wait $sup || exit 2
+         cat /tmp/s /tmp/out",
+        until_more("$sup", "left_alone", 4),
+        until_more("$sup", "promoted_pages", 4_000),
     );
     let out = slowed(&script).good();
     assert_eq!(number(&out, "promoted_pages"), 0, "{out}");
+    assert!(behind(&out, "others") > 4_000, "{out}");
+    assert_eq!(behind(&out, "bound"), 0, "{out}");
 }

@@ -19,6 +19,9 @@ use crate::iterator;
 use crate::object::Aligned;
 use crate::object::object;
 
+/// As much as the kernel has ready at a time.
+const BUFFER: usize = 32 << 10;
+
 static OBJECT: &Aligned<[u8]> = object!("placed_ranges");
 
 /// The loaded program.
@@ -55,11 +58,28 @@ impl PlacedRanges {
     /// Where the program cannot be run.
     pub fn of(&self, pid: Pid) -> Result<Vec<Range>, PageTablesError> {
         let link = iterator::bind(self.program.as_fd(), pid)?;
-        let mut told = Vec::new();
-        let read = iterator::start(link.as_fd())?.read_to_end(&mut told);
-        read.map_err(PageTablesError::Run)?;
-        Ok(decode(&told))
+        let mut run = iterator::start(link.as_fd())?;
+        let (mut all, mut buffer) = (Vec::new(), vec![0; BUFFER]);
+        loop {
+            let read = run.read(&mut buffer).map_err(PageTablesError::Run)?;
+            if read == 0 || !goes_on(&mut all, decode(&buffer[..read])) {
+                return Ok(all);
+            }
+        }
     }
+}
+
+/// Adds what is behind what is there; whether that is all of it. At the end of one task's mappings the kernel begins again with the last of
+/// them (seen on 6.18).
+fn goes_on(all: &mut Vec<Range>, told: Vec<Range>) -> bool {
+    let end = |all: &[Range]| all.last().map_or(Addr(0), |last| last.end);
+    for range in told {
+        if range.start < end(all) {
+            return false;
+        }
+        all.push(range);
+    }
+    true
 }
 
 /// Pairs of addresses.
@@ -79,6 +99,19 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn what_comes_again_is_the_end() {
+        let range = |start| Range {
+            start: Addr(start),
+            end: Addr(start + 1),
+        };
+        let mut all = Vec::new();
+        assert!(goes_on(&mut all, vec![range(1), range(2)]));
+        assert!(goes_on(&mut all, vec![range(5)]));
+        assert!(!goes_on(&mut all, vec![range(6), range(2), range(7)]));
+        assert_eq!(all, [1, 2, 5, 6].map(range));
+    }
 
     proptest! {
         #[test]

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LEN = 32 << 20, PAGE = 4096, PATIENCE = 120, AFTERWARDS = 5 };
+enum { LEN = 32 << 20, PAGE = 4096, PATIENCE = 120, BEFORE = 2, AFTERWARDS = 5 };
 
 static char *memory;
 static uint64_t count;
@@ -56,6 +56,9 @@ int main(void)
 		use();
 	if (!has(" ur "))
 		return 1;
+	/* What is armed faults. */
+	for (end = time(NULL) + BEFORE; time(NULL) < end;)
+		use();
 	fd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
 	range.range.start = (uintptr_t)memory;
 	range.range.len = LEN;

@@ -5,7 +5,6 @@
 //! kernel's user-space headers come from `linux-libc-dev`. `CLANG` names another compiler.
 
 use std::env;
-use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -18,11 +17,8 @@ const PROGRAMS: [&str; 4] = [
 
 fn main() -> Result<(), String> {
     println!("cargo::rerun-if-env-changed=CLANG");
+    println!("cargo::rerun-if-changed=src/bpf");
     for program in PROGRAMS {
-        let header = format!("src/bpf/{program}.h");
-        if Path::new(&header).exists() {
-            println!("cargo::rerun-if-changed={header}");
-        }
         compile(program)?;
     }
     Ok(())
@@ -30,8 +26,6 @@ fn main() -> Result<(), String> {
 
 fn compile(program: &str) -> Result<(), String> {
     let source = format!("src/bpf/{program}.bpf.c");
-    println!("cargo::rerun-if-changed={source}");
-
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
     let out = PathBuf::from(env::var("OUT_DIR").map_err(|e| format!("OUT_DIR: {e}"))?);
     let include = env::var("DEP_BPF_INCLUDE")

@@ -27,6 +27,7 @@ use terrace_core::Range;
 use crate::direct_map;
 use crate::error::PageTablesError;
 use crate::iterator;
+use crate::iterator::TaskIterator;
 use crate::mapped::Mapped;
 use crate::object::Aligned;
 use crate::object::object;
@@ -179,8 +180,7 @@ pub struct PageTables {
     base: u64,
     levels5: bool,
     searched: bool,
-    program: OwnedFd,
-    _object: Object,
+    walker: TaskIterator,
 }
 
 impl std::fmt::Debug for PageTables {
@@ -199,16 +199,15 @@ impl PageTables {
         if !cfg!(target_arch = "x86_64") {
             return Err(PageTablesError::Processor);
         }
-        let (object, program) = iterator::load("accessed_bits", &OBJECT.0, "walk")?;
+        let walker = TaskIterator::load("accessed_bits", &OBJECT.0, "walk")?;
         let mut tables = Self {
-            walks: map(&object, "walks", 1)?,
-            chunks: map(&object, "chunks", CHUNKS)?,
+            walks: map(&walker.object, "walks", 1)?,
+            chunks: map(&walker.object, "chunks", CHUNKS)?,
             frames: frames.iter().take(FRAME_RANGES).copied().collect(),
             base: 0,
             levels5: five_levels()?,
             searched: false,
-            program,
-            _object: object,
+            walker,
         };
         tables.find_base()?;
         Ok(tables)
@@ -227,7 +226,7 @@ impl PageTables {
     ///
     /// Where the kernel lacks iterators of one task (Linux 6.1).
     pub fn bind(&self, thread: Pid) -> Result<Bound, PageTablesError> {
-        let link = iterator::bind(self.program.as_fd(), thread)?;
+        let link = self.walker.bind(thread)?;
         Ok(Bound { link })
     }
 

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Memory of a process that it has placed itself, range by range: mbind(2), libnuma, a Java machine with `-XX:+UseNUMA`.
 //!
-//! The program (`bpf/placed_ranges.bpf.c`) is an iterator over a task's mappings (Linux 5.12, of one task 6.1) and holds back those that `mmap_lock` is
-//! held for, as `/proc/PID/maps` does. What `/proc/PID/numa_maps` says of policies costs a walk over all page tables. It needs what page tables need
+//! The program (`bpf/placed_ranges.bpf.c`) is an iterator over a task's mappings (Linux 5.12, of one task 6.1). It holds `mmap_lock` for reading, and lets go of
+//! it between two reads and where somebody else wants it. What `/proc/PID/numa_maps` says of policies costs a walk over all page tables. It needs what page tables need
 //! ([`crate::page_tables`]).
 
 use std::io::Read;
 use std::os::fd::AsFd;
-use std::os::fd::OwnedFd;
 
-use libbpf_rs::Object;
 use terrace_core::Addr;
 use terrace_core::Pid;
 use terrace_core::Range;
 
 use crate::error::PageTablesError;
 use crate::iterator;
+use crate::iterator::TaskIterator;
 use crate::object::Aligned;
 use crate::object::object;
 
@@ -25,16 +24,8 @@ const BUFFER: usize = 32 << 10;
 static OBJECT: &Aligned<[u8]> = object!("placed_ranges");
 
 /// The loaded program.
-pub struct PlacedRanges {
-    program: OwnedFd,
-    _object: Object,
-}
-
-impl std::fmt::Debug for PlacedRanges {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PlacedRanges").finish_non_exhaustive()
-    }
-}
+#[derive(Debug)]
+pub struct PlacedRanges(TaskIterator);
 
 impl PlacedRanges {
     /// Loads the program.
@@ -43,11 +34,7 @@ impl PlacedRanges {
     ///
     /// Where the kernel lacks what is needed, or permission is missing.
     pub fn open() -> Result<Self, PageTablesError> {
-        let (object, program) = iterator::load("placed_ranges", &OBJECT.0, "placed")?;
-        Ok(Self {
-            program,
-            _object: object,
-        })
+        TaskIterator::load("placed_ranges", &OBJECT.0, "placed").map(Self)
     }
 
     /// The mappings of a process with a policy that does not let the kernel's NUMA balancing move them, in order of address. Of one that
@@ -57,7 +44,7 @@ impl PlacedRanges {
     ///
     /// Where the program cannot be run.
     pub fn of(&self, pid: Pid) -> Result<Vec<Range>, PageTablesError> {
-        let link = iterator::bind(self.program.as_fd(), pid)?;
+        let link = self.0.bind(pid)?;
         let mut run = iterator::start(link.as_fd())?;
         let (mut all, mut buffer) = (Vec::new(), vec![0; BUFFER]);
         loop {
@@ -69,17 +56,17 @@ impl PlacedRanges {
     }
 }
 
-/// Adds what is behind what is there; whether that is all of it. At the end of one task's mappings the kernel begins again with the last of
-/// them (seen on 6.18).
+/// Adds what is behind what is there; whether there was anything. A mapping that changes between two reads is told again, as it is now: what it has gained
+/// counts. At the end of one task's mappings the kernel begins again with the last of them (seen on 6.18).
 fn goes_on(all: &mut Vec<Range>, told: Vec<Range>) -> bool {
-    let end = |all: &[Range]| all.last().map_or(Addr(0), |last| last.end);
-    for range in told {
-        if range.start < end(all) {
-            return false;
+    let before = all.len();
+    for Range { start, end } in told {
+        let start = all.last().map_or(start, |last| last.end.max(start));
+        if start < end {
+            all.push(Range { start, end });
         }
-        all.push(range);
     }
-    true
+    all.len() > before
 }
 
 /// Pairs of addresses.
@@ -100,17 +87,28 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn what_comes_again_is_the_end() {
-        let range = |start| Range {
+    const fn range(start: u64, end: u64) -> Range {
+        Range {
             start: Addr(start),
-            end: Addr(start + 1),
-        };
+            end: Addr(end),
+        }
+    }
+
+    #[test]
+    fn a_read_with_nothing_new_is_the_end() {
         let mut all = Vec::new();
-        assert!(goes_on(&mut all, vec![range(1), range(2)]));
-        assert!(goes_on(&mut all, vec![range(5)]));
-        assert!(!goes_on(&mut all, vec![range(6), range(2), range(7)]));
-        assert_eq!(all, [1, 2, 5, 6].map(range));
+        assert!(goes_on(&mut all, vec![range(1, 2), range(2, 3)]));
+        assert!(goes_on(&mut all, vec![range(5, 6), range(5, 6)]));
+        assert!(!goes_on(&mut all, vec![range(5, 6), range(5, 6)]));
+        assert_eq!(all, [range(1, 2), range(2, 3), range(5, 6)]);
+    }
+
+    #[test]
+    fn a_mapping_that_grew_between_two_reads_is_not_the_end() {
+        let mut all = Vec::new();
+        assert!(goes_on(&mut all, vec![range(1, 4)]));
+        assert!(goes_on(&mut all, vec![range(2, 6), range(8, 9)]));
+        assert_eq!(all, [range(1, 4), range(4, 6), range(8, 9)]);
     }
 
     proptest! {

@@ -66,7 +66,6 @@ fn a_hot_eighth_is_found_within_three_passes_and_stays() {
     assert!(found > EIGHTH * 99 / 100, "{found} of {EIGHTH}");
 }
 
-/// What it says of itself is what it does: where pages are, what they are worth, why it moves or rests.
 /// A device has half of the hot set pinned on slow memory: the other half is found as fast as ever, and the pinned pages are tried again
 /// and again, ever less often.
 #[test]
@@ -88,6 +87,26 @@ fn pages_that_never_move_keep_no_others_from_moving() {
     assert!((4..9).contains(&tries), "{tries}");
 }
 
+/// New memory where pages never moved waits for nothing.
+#[test]
+fn what_was_unmapped_waits_no_more() {
+    let mut machine = Machine::new(PAGES, PAGES as u64 / 4);
+    let from = PAGES - PAGES / 8;
+    let pinned = PAGES - PAGES / 16;
+    machine.pinned = Box::new(move |page| page >= pinned);
+    for _ in 0..34 {
+        machine.pass(hot(from));
+    }
+    machine.pinned = Box::new(|_| false);
+    machine.unmapped(pinned..PAGES);
+    for _ in 0..4 {
+        machine.pass(hot(from));
+    }
+    let found = fast_of(&machine, from);
+    assert!(found > EIGHTH * 9 / 10, "{found} of {EIGHTH}");
+}
+
+/// What it says of itself is what it does: where pages are, what they are worth, why it moves or rests.
 #[test]
 fn it_says_what_it_believes() {
     let mut machine = Machine::new(PAGES, QUARTER);

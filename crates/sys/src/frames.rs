@@ -16,9 +16,9 @@ use terrace_core::PageBits;
 use terrace_core::Pid;
 
 const FRAME: u64 = (1 << 55) - 1;
-const EXCLUSIVE: u64 = 1 << 56;
+pub(crate) const EXCLUSIVE: u64 = 1 << 56;
 const OF_FILE: u64 = 1 << 61;
-const PRESENT: u64 = 1 << 63;
+pub(crate) const PRESENT: u64 = 1 << 63;
 
 /// What is behind an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

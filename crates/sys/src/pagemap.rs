@@ -14,6 +14,9 @@ use linux_raw_sys::general as abi;
 use rustix::io::Errno;
 use rustix::ioctl;
 
+use crate::frames::EXCLUSIVE;
+use crate::frames::PRESENT;
+
 const PAGEMAP_SCAN: ioctl::Opcode = ioctl::opcode::read_write::<abi::pm_scan_arg>(b'f', 16);
 const _: () = assert!(PAGEMAP_SCAN == 0xc060_6610);
 
@@ -96,9 +99,9 @@ impl Pagemap {
         let entries = entries.map(|entry| read.as_ref().map_or(0, |()| u64::from_ne_bytes(*entry)));
         entries
             .map(|entry| PageFlags {
-                present: entry & 1 << 63 != 0,
+                present: entry & PRESENT != 0,
                 write_protected: entry & 1 << 57 != 0,
-                exclusive: entry & 1 << 56 != 0,
+                exclusive: entry & EXCLUSIVE != 0,
             })
             .collect()
     }

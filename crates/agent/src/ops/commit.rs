@@ -15,6 +15,7 @@ use crate::ops::clock;
 use crate::ops::item::End;
 use crate::ops::item::Item;
 use crate::ops::item::Wish;
+use crate::ops::item::waiting_runs;
 use crate::ops::mover::PageMove;
 use crate::ops::mover::PutBack;
 use crate::ops::mover::current;
@@ -68,23 +69,11 @@ impl Agent {
     /// and what moved out of there could not be brought in again. A page whose protection tells of writes is not that
     /// page if it has none. Others are protected, or not, as they are already, which says whether they are registered.
     pub(crate) fn look_again(&self, state: &mut State, items: &mut [Item]) {
-        let waits = |item: &Item| item.waits_in().is_some();
-        let runs = items.chunk_by_mut(|one, next| {
-            waits(one) && waits(next) && one.order.end() == next.order.addr
-        });
-        for run in runs.filter(|run| waits(&run[0])) {
+        for run in waiting_runs(items) {
             if self.can_have_shadow(&run[0].order) {
                 self.settle_written(state, run);
-                continue;
-            }
-            let (start, bytes) = (run[0].order.addr, run[0].order.bytes());
-            let on = self.protects(run[0].order.size);
-            if !self.set_protection(state, start, bytes * run.len() as u64, on) {
-                for item in run.iter_mut() {
-                    if !self.set_protection(state, item.order.addr, bytes, on) {
-                        self.abort(state, item, Outcome::Gone);
-                    }
-                }
+            } else {
+                self.protect_run(state, run, self.protects(run[0].order.size));
             }
         }
         self.settle_dirty(state, items);

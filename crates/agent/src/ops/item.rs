@@ -183,6 +183,15 @@ pub(crate) fn neighbours(items: &mut [Item]) -> impl Iterator<Item = &mut [Item]
     })
 }
 
+/// Items whose pages are under a transaction and not out yet, neighbours together.
+pub(crate) fn waiting_runs(items: &mut [Item]) -> impl Iterator<Item = &mut [Item]> {
+    let waits = |item: &Item| item.waits_in().is_some();
+    let runs = items.chunk_by_mut(move |one, next| {
+        waits(one) && waits(next) && one.order.end() == next.order.addr
+    });
+    runs.filter(move |run| waits(&run[0]))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -30,6 +30,7 @@ use terrace_sys::uffd::Writers;
 use crate::ops::finish::free_source;
 use crate::ops::item::Item;
 use crate::ops::item::Order;
+use crate::ops::item::waiting_runs;
 use crate::ops::parallel_copy::Work;
 use crate::ops::scratch::Scratch;
 use crate::ops::stage::Admitted;
@@ -101,27 +102,24 @@ impl Agent {
         for item in items.iter_mut() {
             self.admit(state, item, what);
         }
-        let mut at = 0;
-        while at < items.len() {
-            if items[at].waits_in().is_none() || !self.protects(items[at].order.size) {
-                at += 1;
-                continue;
+        for run in waiting_runs(items) {
+            if self.protects(run[0].order.size) {
+                self.protect_run(state, run, true);
             }
-            let mut run = 1;
-            while items.get(at + run).is_some_and(|next| {
-                next.waits_in().is_some() && next.order.addr == items[at + run - 1].order.end()
-            }) {
-                run += 1;
+        }
+    }
+
+    /// Protects the pages of a run, or lifts that; who is not registered any more is aborted.
+    pub(crate) fn protect_run(&self, state: &mut State, run: &mut [Item], on: bool) {
+        let (start, bytes) = (run[0].order.addr, run[0].order.bytes());
+        // Where the run as a whole does not hold together any more, each page may.
+        if self.set_protection(state, start, bytes * run.len() as u64, on) {
+            return;
+        }
+        for item in run {
+            if !self.set_protection(state, item.order.addr, bytes, on) {
+                self.abort(state, item, Outcome::Gone);
             }
-            let len = items[at].order.bytes() * run as u64;
-            // Where the run as a whole does not hold together any more, each page may.
-            let together = self.protect(state, items[at].order.addr, len);
-            for item in &mut items[at..at + run] {
-                if !together && !self.protect(state, item.order.addr, item.order.bytes()) {
-                    self.abort(state, item, Outcome::Gone);
-                }
-            }
-            at += run;
         }
     }
 

@@ -59,7 +59,7 @@ impl Addresses {
     /// Addresses that old pages can be moved to, at most `want` in a row.
     pub(super) fn take_old(&mut self, grounds: &Grounds, want: u64) -> Result<(u64, u64), Errno> {
         self.old
-            .take(want, |part| grounds.make(part, Some(&grounds.quiet)))
+            .take(want, |part| grounds.make(part, &grounds.quiet))
     }
 
     fn area_of(&mut self, addr: u64) -> Option<&mut Area> {
@@ -100,7 +100,9 @@ impl Addresses {
             return;
         }
         // SAFETY: the caller gives up what is there; no userfaultfd reports it any more.
-        if unsafe { grounds.layout.renew(part) }.is_ok() && register(part, through).is_ok() {
+        let renewed = unsafe { grounds.layout.renew(part) };
+        let register = |uffd: &Uffd| uffd.register(part.start, part.len, false);
+        if renewed.is_ok() && through.is_none_or(|uffd| register(uffd).is_ok()) {
             self.give(addr);
         }
     }
@@ -183,10 +185,10 @@ impl Addresses {
 }
 
 impl Grounds {
-    /// Maps a part, registered where it is to be a destination of moves.
-    pub(super) fn make(&self, part: Zone, through: Option<&Uffd>) -> Result<(), Errno> {
+    /// Maps a part that is to be a destination of moves through that context.
+    pub(super) fn make(&self, part: Zone, through: &Uffd) -> Result<(), Errno> {
         self.layout.commit(part)?;
-        register(part, through)
+        through.register(part.start, part.len, false)
     }
 
     /// Moves what is in slots to old addresses; how many bytes of it.
@@ -198,8 +200,4 @@ impl Grounds {
         let moved = unsafe { relocate(&self.quiet, &self.pagemap, (to, slot), len) };
         moved.map_or(0, |moved| moved.bytes)
     }
-}
-
-fn register(part: Zone, through: Option<&Uffd>) -> Result<(), Errno> {
-    through.map_or(Ok(()), |uffd| uffd.register(part.start, part.len, false))
 }

@@ -104,7 +104,7 @@ impl Frames {
     pub(crate) fn take_slots(&mut self, size: PageSize, want: u64) -> Result<(u64, u64), Errno> {
         let Self { sizes, grounds } = self;
         let slots = &mut sizes[size_index(size)].slots;
-        slots.take(want, |part| grounds.make(part, Some(&grounds.uffd)))
+        slots.take(want, |part| grounds.make(part, &grounds.uffd))
     }
 
     /// Moves a page that nobody needs any more out of its slot, to where it can be a shadow. `None` where that

@@ -303,8 +303,8 @@ impl Layout {
             .contains((&raw const local).expose_provenance() as u64)
     }
 
-    /// Replaces a part of a zone of huge pages by an empty one: its page tables were torn, and no
-    /// huge page fits there any more.
+    /// Replaces a part by an empty one: it cannot be emptied otherwise, or its page tables were torn, and no huge page
+    /// fits there any more.
     ///
     /// # Errors
     ///

@@ -2,8 +2,8 @@
 /*
  * Mappings of one process that have a memory policy of their own (mbind(2))
  * which does not let the kernel's NUMA balancing move them: to the reader as
- * pairs of addresses. An iterator over a task's mappings, which the kernel
- * keeps as they are meanwhile.
+ * pairs of addresses. An iterator over a task's mappings: each stays as it is
+ * while it is looked at.
  */
 #include <linux/types.h>
 #include <linux/bpf.h>

@@ -62,11 +62,15 @@ impl Dice {
 
 /// The end of an order that was carried out.
 pub(crate) const fn has_moved(page: PageRef, migration: Migration) -> Event {
+    ended(page, migration, Verdict::Moved { shadow: false })
+}
+
+const fn ended(page: PageRef, migration: Migration, verdict: Verdict) -> Event {
     Event::Ended {
         from: None,
         page,
         migration,
-        verdict: Verdict::Moved { shadow: false },
+        verdict,
         mechanism: Mechanism::MovePages,
         took: Nanos::ZERO,
         inaccessible: Nanos::ZERO,
@@ -299,17 +303,8 @@ impl Machine {
         assert_eq!(page.pid, self.owner(index));
         if (self.pinned)(index) {
             self.stayed += 1;
-            let verdict = Verdict::Busy;
-            let end = Event::Ended {
-                verdict,
-                from: None,
-                page,
-                migration,
-                mechanism: Mechanism::MovePages,
-                took: self.price,
-                inaccessible: Nanos::ZERO,
-            };
-            return self.policy.observe(Nanos(self.now), &end);
+            let stays = ended(page, migration, Verdict::Busy);
+            return self.policy.observe(Nanos(self.now), &stays);
         }
         let pages = page.size.base_pages();
         let huge = self.huge[index / CHUNK_PAGES];
@@ -330,6 +325,16 @@ impl Machine {
         };
         self.policy.observe(now, &moved);
         self.policy.observe(now, &has_moved(page, migration));
+    }
+
+    /// The process gives these pages back.
+    pub(crate) fn unmapped(&mut self, pages: std::ops::Range<usize>) {
+        let [start, end] = [pages.start, pages.end].map(|page| Addr(page as u64 * PAGE));
+        let event = Event::Unmapped {
+            pid: self.owner(pages.start),
+            range: Range { start, end },
+        };
+        self.policy.observe(Nanos(self.now), &event);
     }
 
     /// One pass; `idle` gives each page's time to its next access in s, from what is drawn.

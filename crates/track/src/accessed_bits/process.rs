@@ -119,7 +119,8 @@ impl Process {
         if names.any(|name| name.starts_with(VIRTUAL_PROCESSOR)) || is_bound() {
             return None;
         }
-        let placed = placed.of(self.pid).unwrap_or_default();
+        // Where that cannot be asked, nothing says that it has not.
+        let placed = placed.of(self.pid).ok()?;
         let part = maps.iter().filter(|mapping| takes_part(mapping));
         let part = part.map(|mapping| mapping.range);
         Some(part.filter(|range| !touches(&placed, *range)).collect())

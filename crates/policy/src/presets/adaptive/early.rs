@@ -41,6 +41,10 @@ impl Adaptive {
             return;
         };
         let mut room = spare(side);
+        let waiting = self
+            .moves
+            .stays
+            .waiting((key, chunk.size()), &self.processes);
         let plan = &mut self.moves.plan.0;
         if plan.len() <= side {
             plan.resize_with(side + 1, Queue::default);
@@ -52,7 +56,7 @@ impl Adaptive {
         let known = self.places.len();
         let serves: [bool; PLACES] =
             std::array::from_fn(|from| from < known && self.serves_more(to, from));
-        for page in pages.pages() {
+        for page in pages.without(&waiting).pages() {
             if room < bytes {
                 break;
             }

@@ -82,7 +82,10 @@ impl Policy for Adaptive {
             Event::HintFault { page, cpu_node, .. } => self.faulted(page, cpu_node),
             Event::Armed { pid, range, scope } => self.armed(now, (pid, range), scope),
             Event::Faulted { faults, took } => self.arming.took(faults, took),
-            Event::Unmapped { pid, range } => self.chunks.unmapped(pid, range),
+            Event::Unmapped { pid, range } => {
+                self.chunks.unmapped(pid, range);
+                self.moves.stays.unmapped(&self.chunks, pid, range);
+            }
             Event::Gone { pid } => {
                 self.chunks.gone(pid);
                 self.moves.stays.gone(pid);

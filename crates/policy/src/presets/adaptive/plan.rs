@@ -4,15 +4,12 @@
 //! A page is in one order at most: what one pair takes the next has no more. So the pair between which an access saves most comes
 //! first, and a page goes straight to the best side that pays.
 
-use std::borrow::Cow;
-
 use terrace_core::PageRef;
 use terrace_core::Pid;
 
 use super::Adaptive;
 use super::balance::Balance;
 use super::balance::Served;
-use super::chunks;
 use super::chunks::Counts;
 use super::classes::CLASSES;
 use super::explain;
@@ -107,7 +104,8 @@ impl Adaptive {
     pub(super) fn plan(&mut self, counts: &Counts) -> Sums {
         self.sides = self.sides_now();
         let sides = self.sides.len();
-        let movable = self.movable_of(counts);
+        let stays = &mut self.moves.stays;
+        let movable = stays.without_waiting(counts, &self.chunks, &self.processes);
         let mut taking = Taking {
             left: (0..sides)
                 .map(|side| left(&movable, self.sides.places(side)))
@@ -150,23 +148,6 @@ impl Adaptive {
         self.counters.value_possible_ns = whole_ns(sums.gain);
         self.counters.swaps += sums.swapped;
         sums
-    }
-
-    /// How many pages of each class there are without those that stayed and are not to be tried again yet.
-    fn movable_of<'a>(&mut self, counts: &'a Counts) -> Cow<'a, Counts> {
-        let (chunks, stays) = (&self.chunks, &mut self.moves.stays);
-        stays.retain(|key| chunks.get(key).is_some());
-        let mut movable = Cow::Borrowed(counts);
-        for (key, chunk) in stays.keys().filter_map(|key| Some((key, chunks.get(key)?))) {
-            let waiting = stays.waiting((key, chunk.size()), &self.processes);
-            let waiting = waiting.and(&chunk.present);
-            if !waiting.is_empty()
-                && let Some(census) = movable.to_mut().get_mut(&chunks::part(key, chunk))
-            {
-                census.remove(chunk, &waiting);
-            }
-        }
-        movable
     }
 
     /// Where a side is short of so many base pages some go, whatever that costs: of all but who is at a floor, or of one who has limits.

@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Pages that stayed where they were although they were ordered away: a device has them pinned, a cpuset forbids the node, or they
 //! were only busy. Nobody says which, so each refusal in a row has a page wait twice as many passes of its process before it is planned
-//! again: what never moves is tried as often as the logarithm of the passes, and keeps no other from moving.
+//! again: what never moves is tried as often as the logarithm of the passes, and keeps no other from moving; what moves one day waits for that
+//! as long again at most.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::RangeBounds;
 
+use terrace_core::CHUNK_BYTES;
 use terrace_core::PageBits;
 use terrace_core::PageSize;
 use terrace_core::Pid;
+use terrace_core::Range;
 
+use super::chunks::Chunks;
+use super::chunks::Counts;
+use super::chunks::part;
 use super::process::Process;
 use crate::kit::pages::Key;
 
@@ -76,6 +84,26 @@ impl Stays {
         }
     }
 
+    /// The process gave these addresses back.
+    pub(super) fn unmapped(&mut self, chunks: &Chunks, pid: Pid, range: Range) {
+        let [first, last] = [range.start, range.end].map(|end| (pid, end.0 / CHUNK_BYTES));
+        self.keep_present(chunks, first..=last);
+    }
+
+    /// Forgets of these chunks what is not there any more, as pages of that size.
+    fn keep_present(&mut self, chunks: &Chunks, of: impl RangeBounds<Key>) {
+        let keys: Vec<Key> = self.chunks.range(of).map(|(key, _)| *key).collect();
+        for key in keys {
+            let chunk = chunks.get(key);
+            for stay in self.chunks.get_mut(&key).into_iter().flatten() {
+                let same = chunk.filter(|chunk| chunk.size() == stay.size);
+                let present = same.map_or(PageBits::NONE, |chunk| chunk.present);
+                stay.pages = stay.pages.and(&present);
+            }
+            self.tidy(key);
+        }
+    }
+
     fn tidy(&mut self, key: Key) {
         if let Some(list) = self.chunks.get_mut(&key) {
             list.retain(|stay| !stay.pages.is_empty());
@@ -104,19 +132,30 @@ impl Stays {
         waits.fold(PageBits::NONE, |all, stay| all.or(&stay.pages))
     }
 
-    /// Chunks that have any.
-    pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
-        self.chunks.keys().copied()
-    }
-
-    /// Keeps those of chunks that there still are.
-    pub(super) fn retain(&mut self, is_there: impl Fn(Key) -> bool) {
-        self.chunks.retain(|key, _| is_there(*key));
+    /// How many pages of each class there are without those that are not to be planned yet. Forgets pages that there are no more.
+    pub(super) fn without_waiting<'a>(
+        &mut self,
+        counts: &'a Counts,
+        chunks: &Chunks,
+        processes: &BTreeMap<Pid, Process>,
+    ) -> Cow<'a, Counts> {
+        self.keep_present(chunks, ..);
+        let mut movable = Cow::Borrowed(counts);
+        let all = self.chunks.keys();
+        for (key, chunk) in all.filter_map(|key| Some((*key, chunks.get(*key)?))) {
+            let waiting = self.waiting((key, chunk.size()), processes);
+            if !waiting.is_empty()
+                && let Some(census) = movable.to_mut().get_mut(&part(key, chunk))
+            {
+                census.remove(chunk, &waiting);
+            }
+        }
+        movable
     }
 
     /// The process is gone.
     pub(super) fn gone(&mut self, pid: Pid) {
-        self.retain(|key| key.0 != pid);
+        self.chunks.retain(|key, _| key.0 != pid);
     }
 
     /// Bytes that this takes, about.
@@ -146,7 +185,7 @@ mod tests {
         }
         assert_eq!(tried, [0, 1, 3, 7, 15, 31, 63, 127, 255, 511]);
         stays.forget(OF, &page);
-        assert_eq!(stays.keys().count(), 0);
+        assert_eq!(stays.chunks.len(), 0);
         stays.refused(OF, &page, 1_000);
         assert!(!stays.waiting_in(OF, 1_001).get(5));
     }
@@ -184,7 +223,7 @@ mod tests {
                         prop_assert_eq!(waiting.get(page), waits);
                     }
                 }
-                prop_assert_eq!(stays.keys().count(), usize::from(!single.is_empty()));
+                prop_assert_eq!(stays.chunks.len(), usize::from(!single.is_empty()));
             }
         }
     }

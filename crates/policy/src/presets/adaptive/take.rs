@@ -106,11 +106,11 @@ pub(super) fn take(
             continue;
         };
         let (size, huge) = (chunk.size(), usize::from(chunk.huge));
-        let waiting = waiting((key, size));
         for from in 0..sides.len() {
             if !part.is_wanted(from, huge) {
                 continue;
             }
+            let waiting = waiting((key, size));
             for place in sides.places(from) {
                 for page in chunk.at(*place).without(&waiting).pages() {
                     let class = class_of(chunk.levels[page]);

@@ -84,13 +84,16 @@ impl Agent {
         let Some(bytes) = items.first().map(|item| item.order.bytes()) else {
             return;
         };
+        let is_out = |item: &Item| matches!(item.stage, Stage::Out(_));
+        let mut waits = PROOFS;
         if bytes > PageSize::Base4K.bytes() {
             for item in items {
-                self.move_out_huge(state, item);
+                self.move_out_huge(state, item, waits);
+                // Nobody waits for a page while what changes mappings is waited out.
+                waits = if is_out(item) { 0 } else { waits };
             }
             return;
         }
-        let mut waits = PROOFS;
         loop {
             let mut routes = Vec::new();
             let mut whose = Vec::new();
@@ -128,7 +131,6 @@ impl Agent {
                 return;
             }
             // Nobody waits for a page while what changes mappings is waited out.
-            let is_out = |item: &Item| matches!(item.stage, Stage::Out(_));
             if waits == 0 || items.iter().any(is_out) {
                 let here = |item: &&mut Item| item.waits_in().is_some();
                 let rest = items.iter_mut().filter(here);

@@ -19,7 +19,6 @@ use crate::ops::item::Item;
 use crate::ops::relocate::relocate;
 use crate::ops::stage::Left;
 use crate::ops::stage::Stage;
-use crate::ops::transaction::PROOFS;
 use crate::state::agent::Agent;
 use crate::state::agent::State;
 use crate::state::pages;
@@ -180,13 +179,13 @@ impl Agent {
 
     /// Moves a huge page out. The kernel moves it whole where it is whole; where the program's
     /// mapping of it was split since we looked, it goes page by page and may get stuck half-way:
-    /// then what is out goes back in.
-    pub(crate) fn move_out_huge(&self, state: &mut State, item: &mut Item) {
+    /// then what is out goes back in. What changes mappings is waited out so many times.
+    pub(crate) fn move_out_huge(&self, state: &mut State, item: &mut Item, mut waits: u32) {
         let Stage::Placed(page) = &item.stage else {
             return;
         };
         let (id, slot, bytes) = (page.id, page.slot(), item.order.bytes());
-        let (mut done, mut since, mut in_use, mut waits) = (0, 0, false, PROOFS);
+        let (mut done, mut since, mut in_use) = (0, 0, false);
         let refused: Option<End> = loop {
             let Some((addr, true)) = current(state, id) else {
                 break Some(Outcome::Gone.into());
@@ -211,18 +210,19 @@ impl Agent {
             match moved.stop {
                 _ if done == bytes => break None,
                 Some(Stop::Again) if moved.bytes > 0 => {}
-                // Nobody waits for a page while what changes mappings is waited out.
                 Some(Stop::Again) if done == 0 && waits > 0 => {
                     waits -= 1;
                     self.drain_and_yield(state);
+                    // What was touched is aborted.
+                    self.look_again(state, std::slice::from_mut(item));
+                    if item.waits_in().is_none() {
+                        return;
+                    }
                 }
                 stop => {
                     in_use = stop == Some(Stop::Exists);
                     break Some(refusal(stop.unwrap_or(Stop::Busy)).into());
                 }
-            }
-            if done == 0 && is_dirty(state, id) {
-                return self.settle_dirty(state, std::slice::from_mut(item));
             }
         };
         match refused {

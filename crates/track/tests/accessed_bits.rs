@@ -462,6 +462,16 @@ impl Drop for Child {
 /// `MADV_COLD` leaves pages alone that several processes map: what was touched once would look as if it were touched without end.
 #[test]
 fn what_a_child_shares_is_not_taken_for_hot() {
+    what_a_child_shares(true);
+}
+
+/// Tests run in threads: it is not the main one's child.
+#[test]
+fn nor_what_a_thread_s_child_shares_that_is_not_tracked() {
+    what_a_child_shares(false);
+}
+
+fn what_a_child_shares(tracked: bool) {
     let mut alone = alone();
     let start = alone.memory(32, Advice::LinuxNoHugepage);
     let child = Child::fork();
@@ -469,8 +479,10 @@ fn what_a_child_shares_is_not_taken_for_hot() {
     let touched = (0..30 * 512).map(|page| start + page * 4096);
     touched.for_each(touch);
     let mut tracker = open();
-    let pid = Pid(child.0.cast_unsigned());
-    tracker.add(pid, false).expect("a child");
+    if tracked {
+        let pid = Pid(child.0.cast_unsigned());
+        tracker.add(pid, false).expect("a child");
+    }
     tracker.ask(Nanos::from_millis(1), Nanos::from_millis(100), 1);
     let shared = start + 30 * CHUNK;
     // The child is too young to be known at first.

@@ -25,6 +25,7 @@ use terrace_sys::frames::FrameMap;
 use terrace_sys::mempolicy::bound_nodes;
 use terrace_sys::process::PidFd;
 use terrace_sys::process::Stat;
+use terrace_sys::process::children;
 use terrace_sys::procmaps::Mapping;
 use terrace_sys::procmaps::MapsFile;
 
@@ -204,10 +205,9 @@ impl Process {
         std::mem::replace(&mut self.swapped, now) < now
     }
 
-    /// Whether it has children: a page that they have shared with it since they were forked keeps its bit, as `MADV_COLD` leaves it alone.
+    /// Whether it may have children: a page that they have shared with it since they were forked keeps its bit, as `MADV_COLD` leaves it alone.
     pub(super) fn has_children(&self) -> bool {
-        let path = format!("/proc/{0}/task/{0}/children", self.pid);
-        std::fs::read(path).is_ok_and(|list| !list.is_empty())
+        children(self.pid).map_or(true, |children| !children.is_empty())
     }
 
     /// Clears a slice's bits.

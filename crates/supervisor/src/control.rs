@@ -3,13 +3,12 @@
 //!
 //! Each supervisor has a socket `<pid>.sock` in the run directory ([`run_dir`]); `terrace status`
 //! asks all it finds there. A socket whose supervisor is gone refuses the connection and is removed.
-//! A thread waits for what is asked, so that who connects and says nothing holds up nobody but others who ask.
+//! A thread waits for what is asked ([`questions`]), so that who connects and says nothing holds up nobody.
 
 use std::fs;
 use std::io;
 use std::io::BufRead;
 use std::io::BufReader;
-use std::io::Read;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
@@ -23,7 +22,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
-use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use terrace_api::Answer;
@@ -34,10 +32,14 @@ use terrace_api::WhyQuestion;
 use terrace_sys::eventfd::EventFd;
 use thiserror::Error;
 
+pub use questions::Question;
+
+mod questions;
+
 /// Questions that wait at most.
 const WAITING: usize = 64;
-/// Bytes of a question at most.
-const LONGEST: u64 = 4096;
+/// So long a question may take to come, and its answer.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why a supervisor could not be asked.
 #[derive(Debug, Error)]
@@ -155,7 +157,7 @@ impl Control {
         let (ring, heard) = (Arc::clone(&bell), Arc::clone(&listener));
         std::thread::Builder::new()
             .name("control".to_owned())
-            .spawn(move || listen(&heard, &tell, &ring))
+            .spawn(move || questions::listen(&heard, &tell, &ring))
             .map_err(fail)?;
         Ok(Self {
             questions,
@@ -180,56 +182,8 @@ fn listen_at(path: &Path) -> io::Result<UnixListener> {
     let listener = UnixListener::bind(&unnamed)?;
     fs::set_permissions(&unnamed, fs::Permissions::from_mode(0o600))?;
     fs::rename(&unnamed, path)?;
+    listener.set_nonblocking(true)?;
     Ok(listener)
-}
-
-/// Until the socket is shut down.
-fn listen(listener: &UnixListener, tell: &SyncSender<Question>, bell: &EventFd) {
-    for stream in listener.incoming() {
-        match stream {
-            Ok(stream) => {
-                if hear(stream).is_some_and(|question| tell.send(question).is_ok()) {
-                    bell.ring();
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
-            // No descriptor is left, for one.
-            Err(_) => std::thread::sleep(Duration::from_millis(50)),
-        }
-    }
-}
-
-/// What somebody asks, if it comes soon and makes sense.
-fn hear(stream: UnixStream) -> Option<Question> {
-    let _ = stream.set_read_timeout(Some(Duration::from_millis(50)));
-    let _ = stream.set_write_timeout(Some(Duration::from_millis(50)));
-    let mut line = String::new();
-    BufReader::new((&stream).take(LONGEST))
-        .read_line(&mut line)
-        .ok()?;
-    match Request::read(&line) {
-        Ok(request) => Some(Question { request, stream }),
-        Err(error) => {
-            let reply = Answer::Error(error.to_string()).line();
-            let _ = (&stream).write_all(reply.as_bytes());
-            None
-        }
-    }
-}
-
-/// Somebody asks and waits.
-#[derive(Debug)]
-pub struct Question {
-    /// What.
-    pub request: Request,
-    stream: UnixStream,
-}
-
-impl Question {
-    /// Answers. A client that has gone is no error.
-    pub fn answer(mut self, answer: &Answer) {
-        let _ = self.stream.write_all(answer.line().as_bytes());
-    }
 }
 
 impl Drop for Control {
@@ -318,9 +272,7 @@ fn answer_to(path: &Path, request: Request) -> Result<Option<Answer>, ControlErr
     let Some(mut stream) = live(path).map_err(fail)? else {
         return Ok(None);
     };
-    stream
-        .set_read_timeout(Some(Duration::from_secs(10)))
-        .map_err(fail)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(fail)?;
     stream.write_all(request.line().as_bytes()).map_err(fail)?;
     let mut answer = String::new();
     BufReader::new(&stream)
@@ -356,22 +308,49 @@ mod tests {
             .collect();
         let begun = Instant::now();
         assert!(control.next().is_none());
-        assert!(
-            begun.elapsed() < Duration::from_secs(2),
-            "each would take 50 ms"
-        );
-        drop(silent);
         let mut client = UnixStream::connect(&path).expect("connects");
-        client.write_all(b"\"pause\"\n").expect("asks");
+        assert_eq!(
+            asked(&control, &mut client, &["\"pause\"\n"]),
+            Request::Pause
+        );
+        assert!(begun.elapsed() < PATIENCE, "nobody waits for who is silent");
+        drop(silent);
+        drop(control);
+        assert!(sockets(&dir).is_empty());
+        let _ = fs::remove_dir_all(&dir);
+    }
+
+    /// What is heard when a client says that, with pauses.
+    fn asked(control: &Control, client: &mut UnixStream, parts: &[&str]) -> Request {
+        for part in parts {
+            std::thread::sleep(Duration::from_millis(100));
+            client.write_all(part.as_bytes()).expect("is heard");
+        }
         let mut fds = [rustix::event::PollFd::new(
-            &control,
+            control,
             rustix::event::PollFlags::IN,
         )];
         rustix::event::poll(&mut fds, None).expect("it comes");
-        let asked = control.next().map(|question| question.request);
-        assert_eq!(asked, Some(Request::Pause));
+        control.next().expect("a question").request
+    }
+
+    /// On a busy machine who asks may not run for a while.
+    #[test]
+    fn who_hesitates_is_heard_and_a_word_too_long_refused() {
+        let dir = own("hesitant");
+        let control = Control::open(&dir).expect("a socket");
+        let path = sockets(&dir)[0].1.clone();
+        let mut client = UnixStream::connect(&path).expect("connects");
+        let said = ["\"pau", "se\"\n"];
+        assert_eq!(asked(&control, &mut client, &said), Request::Pause);
+        let mut babbler = UnixStream::connect(&path).expect("connects");
+        babbler.write_all(&[b' '; 4096]).expect("is heard");
+        let mut reply = String::new();
+        BufReader::new(babbler)
+            .read_line(&mut reply)
+            .expect("is told");
+        assert!(matches!(Answer::read(&reply), Ok(Answer::Error(_))));
         drop(control);
-        assert!(sockets(&dir).is_empty());
         let _ = fs::remove_dir_all(&dir);
     }
 

@@ -135,8 +135,10 @@ impl Adaptive {
             planned.down_pages += down;
         }
         for pair in self.pairs() {
-            let ways = (&mut balance, &mut limits);
-            let one = self.exchange(pair, &worth, ways, &mut taking, &mut sums);
+            let served = self.served(&worth, counts, pair);
+            let shift = self.may_shift(&mut balance, pair, served);
+            let limits = (shift, &mut limits);
+            let one = self.exchange(pair, &worth, limits, &mut taking, &mut sums);
             explain::add(&mut planned, one);
         }
         self.balance = balance;
@@ -191,19 +193,18 @@ impl Adaptive {
         &self,
         pair: Pair,
         worth: &Worth<'_>,
-        (balance, limits): (&mut Balance, &mut Limits),
+        (shift, limits): (f64, &mut Limits),
         taking: &mut Taking,
         sums: &mut Sums,
     ) -> PlanBelief {
         let left = [pair.from, pair.to].map(|side| taking.left[side].as_slice());
         let room = taking.room[pair.to];
         let sides = self.worth(worth, left, pair, room);
-        let served = self.served(worth, &sides, pair);
         let bounds = Bounds {
             room,
             short: 0,
             most: taking.most,
-            shift: self.may_shift(balance, pair, served),
+            shift,
         };
         let [mut slow, fast] = sides;
         self.afford(worth, &mut slow, room);

@@ -110,7 +110,7 @@ impl Adaptive {
             return None;
         }
         let pair = self.pairs().first().copied()?;
-        let sides = self.all_groups(counts, pair);
+        let sides = self.all_groups(&self.known(counts), counts, pair);
         let price = later::price_between(&sides, base_pages(self.spare(pair.to)));
         (price > 0.0).then_some(Market { pair, sides, price })
     }

@@ -142,11 +142,15 @@ impl Adaptive {
     }
 
     /// All groups of both sides of a pair, without D.
-    pub(super) fn all_groups(&self, counts: &Counts, pair: Pair) -> [Vec<Group>; 2] {
-        let worth = self.known(counts);
+    pub(super) fn all_groups(
+        &self,
+        worth: &Worth<'_>,
+        counts: &Counts,
+        pair: Pair,
+    ) -> [Vec<Group>; 2] {
         [pair.from, pair.to].map(|side| {
             let pages = left(counts, self.sides.places(side));
-            self.groups(&worth, &pages, &self.all_rates(&worth, side), pair)
+            self.groups(worth, &pages, &self.all_rates(worth, side), pair)
         })
     }
 
@@ -202,14 +206,15 @@ impl Adaptive {
         groups
     }
 
-    /// What both sides of a pair serve and what their reads take those whose accesses these are.
+    /// What both sides of a pair serve, those pages too that are not to move now, and what their reads take those whose accesses these are.
     #[expect(clippy::cast_precision_loss, reason = "numbers of pages")]
     pub(super) fn served(
         &self,
         worth: &Worth<'_>,
-        groups: &[Vec<Group>; 2],
+        counts: &Counts,
         pair: Pair,
     ) -> [Served; 2] {
+        let groups = self.all_groups(worth, counts, pair);
         let places = [pair.from, pair.to].map(|side| self.sides.places(side)[0]);
         let (mut all, mut accesses, mut reads) = (0.0, [0.0; 2], [0.0; 2]);
         for (at, of) in worth.0.iter().enumerate() {

@@ -201,3 +201,7 @@ impl Grounds {
         moved.map_or(0, |moved| moved.bytes)
     }
 }
+
+#[cfg(test)]
+#[path = "addresses_tests.rs"]
+mod tests;

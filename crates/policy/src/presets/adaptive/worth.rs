@@ -208,12 +208,7 @@ impl Adaptive {
 
     /// What both sides of a pair serve, those pages too that are not to move now, and what their reads take those whose accesses these are.
     #[expect(clippy::cast_precision_loss, reason = "numbers of pages")]
-    pub(super) fn served(
-        &self,
-        worth: &Worth<'_>,
-        counts: &Counts,
-        pair: Pair,
-    ) -> [Served; 2] {
+    pub(super) fn served(&self, worth: &Worth<'_>, counts: &Counts, pair: Pair) -> [Served; 2] {
         let groups = self.all_groups(worth, counts, pair);
         let places = [pair.from, pair.to].map(|side| self.sides.places(side)[0]);
         let (mut all, mut accesses, mut reads) = (0.0, [0.0; 2], [0.0; 2]);

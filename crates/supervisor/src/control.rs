@@ -3,20 +3,16 @@
 //!
 //! Each supervisor has a socket `<pid>.sock` in the run directory ([`run_dir`]); `terrace status`
 //! asks all it finds there. A socket whose supervisor is gone refuses the connection and is removed.
-//! A thread waits for what is asked ([`questions`]), so that who connects and says nothing holds up nobody.
+//! A thread waits for what is asked (`questions`), so that who connects and says nothing holds up nobody.
 
 use std::fs;
 use std::io;
-use std::io::BufRead;
-use std::io::BufReader;
-use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,16 +20,15 @@ use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use terrace_api::Answer;
-use terrace_api::Request;
-use terrace_api::Status;
-use terrace_api::Why;
-use terrace_api::WhyQuestion;
 use terrace_sys::eventfd::EventFd;
 use thiserror::Error;
 
+pub use client::ask;
+pub use client::sockets;
+pub use client::why;
 pub use questions::Question;
 
+mod client;
 mod questions;
 
 /// Questions that wait at most.
@@ -194,102 +189,19 @@ impl Drop for Control {
     }
 }
 
-/// The supervisors that have a socket, by process id.
-#[must_use]
-pub fn sockets(dir: &Path) -> Vec<(u32, PathBuf)> {
-    let mut found: Vec<(u32, PathBuf)> = fs::read_dir(dir)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| {
-            let path = entry.path();
-            let pid = path
-                .file_name()?
-                .to_str()?
-                .strip_suffix(".sock")?
-                .parse()
-                .ok()?;
-            Some((pid, path))
-        })
-        .collect();
-    found.sort();
-    found
-}
-
-/// Asks one supervisor for its status, or to change it. `None`, and the socket is removed, where it is gone.
-///
-/// # Errors
-///
-/// Where it is there and does not answer.
-pub fn ask(path: &Path, request: Request) -> Result<Option<Status>, ControlError> {
-    match answer_to(path, request)? {
-        Some(Answer::Status(status)) => Ok(Some(*status)),
-        Some(other) => Err(unexpected(path, &other)),
-        None => Ok(None),
-    }
-}
-
-/// Asks one supervisor what its policy believes of a process. `None` where it is gone.
-///
-/// # Errors
-///
-/// As [`ask`].
-pub fn why(path: &Path, question: WhyQuestion) -> Result<Option<Why>, ControlError> {
-    match answer_to(path, Request::Why(question))? {
-        Some(Answer::Why(why)) => Ok(Some(*why)),
-        Some(other) => Err(unexpected(path, &other)),
-        None => Ok(None),
-    }
-}
-
-fn unexpected(path: &Path, answer: &Answer) -> ControlError {
-    ControlError::Refused {
-        path: path.to_owned(),
-        why: match answer {
-            Answer::Error(why) => why.clone(),
-            Answer::Status(_) | Answer::Why(_) => "it answers something else".to_owned(),
-        },
-    }
-}
-
-/// A connection to the supervisor behind a socket. `None`, and the socket is removed, where it is gone.
-fn live(path: &Path) -> io::Result<Option<UnixStream>> {
-    match UnixStream::connect(path) {
-        Ok(stream) => Ok(Some(stream)),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            let _ = fs::remove_file(path);
-            Ok(None)
-        }
-        Err(error) => Err(error),
-    }
-}
-
-fn answer_to(path: &Path, request: Request) -> Result<Option<Answer>, ControlError> {
-    let fail = |source| ControlError::Socket {
-        path: path.to_owned(),
-        source,
-    };
-    let Some(mut stream) = live(path).map_err(fail)? else {
-        return Ok(None);
-    };
-    stream.set_read_timeout(Some(PATIENCE)).map_err(fail)?;
-    stream.write_all(request.line().as_bytes()).map_err(fail)?;
-    let mut answer = String::new();
-    BufReader::new(&stream)
-        .read_line(&mut answer)
-        .map_err(fail)?;
-    let answer = Answer::read(&answer).map_err(|source| ControlError::Answer {
-        path: path.to_owned(),
-        source,
-    })?;
-    Ok(Some(answer))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io::BufRead;
+    use std::io::BufReader;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
     use std::sync::Mutex;
     use std::time::Instant;
 
+    use terrace_api::Answer;
+    use terrace_api::Request;
+
+    use super::client::live;
     use super::*;
 
     fn own(name: &str) -> PathBuf {

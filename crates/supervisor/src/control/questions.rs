@@ -22,6 +22,8 @@ use super::PATIENCE;
 
 /// Connections that have not asked yet; a further one takes the place of the oldest.
 const CONNECTIONS: usize = 64;
+/// Accepted before those that are there are heard again.
+const ACCEPTED_AT_ONCE: usize = 16;
 /// Bytes of a question at most.
 const LONGEST: usize = 4096;
 
@@ -159,7 +161,7 @@ fn ready(listener: &UnixListener, connections: &VecDeque<Connection>) -> Option<
 
 /// Takes who has connected.
 fn accept(listener: &UnixListener, connections: &mut VecDeque<Connection>) {
-    loop {
+    for _ in 0..ACCEPTED_AT_ONCE {
         match listener.accept() {
             Ok((stream, _)) => {
                 if connections.len() == CONNECTIONS {

@@ -17,7 +17,6 @@ use std::thread;
 use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_core::PageRef;
-use terrace_core::PageSize;
 use terrace_core::Pid;
 use terrace_proto::Outcome;
 use terrace_sys::eventfd::EventFd;
@@ -40,7 +39,7 @@ pub struct Order {
 impl Order {
     /// What it can cost, in base pages.
     fn base_pages(&self) -> usize {
-        usize::try_from(self.page.size.bytes() / PageSize::Base4K.bytes()).unwrap_or(usize::MAX)
+        usize::try_from(self.page.size.base_pages()).unwrap_or(usize::MAX)
     }
 }
 

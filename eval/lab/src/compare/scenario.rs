@@ -14,6 +14,8 @@ use std::time::Duration;
 use anyhow::Context;
 use anyhow::bail;
 use anyhow::ensure;
+use terrace_bench::placement;
+use terrace_core::NodeId;
 use terrace_core::Pid;
 use terrace_sys::process;
 use terrace_workload::report::Check;
@@ -195,13 +197,7 @@ fn what_is_wrong(check: &Check) -> String {
 
 /// Bytes free on a node.
 pub(super) fn free_bytes(node: usize) -> anyhow::Result<u64> {
-    let path = format!("/sys/devices/system/node/node{node}/meminfo");
-    let text = std::fs::read_to_string(&path).with_context(|| format!("Cannot read {path}"))?;
-    let kib: Option<u64> = text
-        .lines()
-        .find_map(|line| line.split_once("MemFree:"))
-        .and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok());
-    Ok(kib.with_context(|| format!("{path} has no MemFree"))? * 1024)
+    Ok(placement::free_bytes(NodeId(u16::try_from(node)?))?)
 }
 
 /// Prints one line. A host that is gone is no reason to stop: it ends the guest anyway.

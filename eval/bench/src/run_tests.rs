@@ -103,7 +103,7 @@ fn threads_lose_no_update() {
 
 #[test]
 fn phases_change_by_the_clock_and_replay_knows() {
-    let (program, options) = (program("phases", &["phase_time=5ms"]), options(30));
+    let (program, options) = (program("phases", &["phase_time=5ms"]), options(300));
     let run = Run::prepare(&program, &options).expect("small");
     let (logs, ..) = run
         .visit(&AtomicBool::new(false), &mut |_| {})
@@ -174,7 +174,7 @@ fn a_thread_updates_its_own_partition_and_nothing_else() {
     for place in [Place::Workload, Place::FirstTouch, Place::Oracle] {
         let options = Options {
             place,
-            ..options(20)
+            ..options(200)
         };
         let run = Run::prepare(&program, &options).expect("small");
         let (logs, strange, _) = run

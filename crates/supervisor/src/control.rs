@@ -176,8 +176,8 @@ fn listen_at(path: &Path) -> io::Result<UnixListener> {
     let _ = fs::remove_file(&unnamed);
     let listener = UnixListener::bind(&unnamed)?;
     fs::set_permissions(&unnamed, fs::Permissions::from_mode(0o600))?;
-    fs::rename(&unnamed, path)?;
     listener.set_nonblocking(true)?;
+    fs::rename(&unnamed, path)?;
     Ok(listener)
 }
 

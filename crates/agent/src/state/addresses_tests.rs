@@ -41,7 +41,7 @@ impl Place {
         let (first, count) = addresses.slots.take(pages, grow).expect("slots");
         assert_eq!(count, pages);
         let slots = (0..pages).map(|page| first + page * size.bytes()).collect();
-        let mut place = Self {
+        let place = Self {
             _one: one,
             grounds,
             addresses,
@@ -52,7 +52,7 @@ impl Place {
     }
 
     /// Huge pages in parts, unless the kernel makes whole ones of them.
-    fn fill(&mut self) {
+    fn fill(&self) {
         for slot in &self.slots {
             for page in (*slot..*slot + self.addresses.size.bytes()).step_by(4096) {
                 // SAFETY: the slot is ours, mapped and writable.

@@ -25,7 +25,7 @@ const CONNECTIONS: usize = 64;
 /// Accepted before those that are there are heard again.
 const ACCEPTED_AT_ONCE: usize = 16;
 /// Bytes of a question at most.
-const LONGEST: usize = 4096;
+const LONGEST: u64 = 4096;
 
 /// Somebody asks and waits.
 #[derive(Debug)]
@@ -70,21 +70,13 @@ impl Connection {
     }
 
     fn hear(mut self) -> Heard {
-        let mut bytes = [0; LONGEST];
-        match self.stream.read(&mut bytes[self.said.len()..]) {
-            // It said all it wants to, or more than it may.
-            Ok(0) => self.asks(),
-            Ok(read) => {
-                let from = self.said.len();
-                self.said.extend_from_slice(&bytes[from..from + read]);
-                if self.said.len() == LONGEST || self.said.contains(&b'\n') {
-                    self.asks()
-                } else {
-                    Heard::Part(self)
-                }
-            }
-            Err(error) if waits(&error) => Heard::Part(self),
-            Err(_) => Heard::Nothing,
+        let room = LONGEST - self.said.len() as u64;
+        match (&self.stream).take(room).read_to_end(&mut self.said) {
+            // It said all it wants to, or as much as it may.
+            Ok(_) => self.asks(),
+            Err(error) if !waits(&error) => Heard::Nothing,
+            Err(_) if self.said.contains(&b'\n') => self.asks(),
+            Err(_) => Heard::Part(self),
         }
     }
 
@@ -145,7 +137,8 @@ pub(super) fn listen(listener: &UnixListener, tell: &SyncSender<Question>, bell:
 /// Waits until somebody connects, says something or has said nothing for too long; which connections say something.
 /// `None` when the socket is shut down.
 fn ready(listener: &UnixListener, connections: &VecDeque<Connection>) -> Option<Vec<bool>> {
-    let first = connections.iter().map(|connection| connection.until).min();
+    // They are in the order in which they came.
+    let first = connections.front().map(|connection| connection.until);
     let wait = first.map(|first| first.saturating_duration_since(Instant::now()));
     let wait = wait.and_then(|wait| Timespec::try_from(wait).ok());
     let said = connections
@@ -154,9 +147,10 @@ fn ready(listener: &UnixListener, connections: &VecDeque<Connection>) -> Option<
     let mut fds: Vec<PollFd<'_>> = said.chain([PollFd::new(listener, PollFlags::IN)]).collect();
     let _ = rustix::event::poll(&mut fds, wait.as_ref());
     let door = fds.pop()?;
-    let shut = door.revents().contains(PollFlags::HUP);
-    let said = || fds.iter().map(|fd| !fd.revents().is_empty());
-    (!shut).then(|| said().collect())
+    if door.revents().contains(PollFlags::HUP) {
+        return None;
+    }
+    Some(fds.iter().map(|fd| !fd.revents().is_empty()).collect())
 }
 
 /// Takes who has connected.

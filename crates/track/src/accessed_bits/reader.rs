@@ -21,7 +21,6 @@ use terrace_core::Nanos;
 use terrace_core::Pid;
 use terrace_core::ladder;
 use terrace_sys::clock;
-use terrace_sys::process::Stat;
 
 use super::AccessedBitsConfig;
 use super::length::Length;
@@ -309,11 +308,7 @@ impl Reader {
                 || process.parent == Some(other.pid)
                 || process.parent == other.parent
         };
-        let is_child = |pid: &Pid| Stat::read(*pid).is_ok_and(|stat| stat.parent == process.pid);
-        others.any(is_relative)
-            || self.young.iter().any(is_child)
-            || process.has_children()
-            || merges_equal_pages()
+        others.any(is_relative) || process.has_children() || merges_equal_pages()
     }
 
     fn slice(&mut self, process: &mut Process, index: usize, now: Nanos) -> bool {

@@ -9,7 +9,6 @@ use terrace_core::Pid;
 
 use super::Adaptive;
 use super::balance::Balance;
-use super::balance::Served;
 use super::chunks::Counts;
 use super::classes::CLASSES;
 use super::explain;
@@ -135,10 +134,9 @@ impl Adaptive {
             planned.down_pages += down;
         }
         for pair in self.pairs() {
-            let served = self.served(&worth, counts, pair);
-            let shift = self.may_shift(&mut balance, pair, served);
-            let limits = (shift, &mut limits);
-            let one = self.exchange(pair, &worth, limits, &mut taking, &mut sums);
+            let shift = self.may_shift(&mut balance, pair, &worth, counts);
+            let within = (shift, &mut limits);
+            let one = self.exchange(pair, &worth, within, &mut taking, &mut sums);
             explain::add(&mut planned, one);
         }
         self.balance = balance;
@@ -219,12 +217,18 @@ impl Adaptive {
     }
 
     /// Accesses a second that may change sides, of those that both serve.
-    fn may_shift(&self, balance: &mut Balance, pair: Pair, served: [Served; 2]) -> f64 {
+    fn may_shift(
+        &self,
+        balance: &mut Balance,
+        pair: Pair,
+        worth: &Worth<'_>,
+        counts: &Counts,
+    ) -> f64 {
         if !self.params.balance {
             return f64::INFINITY;
         }
         let [from, to] = [pair.from, pair.to].map(|side| self.sides.places(side)[0]);
-        let [own, other] = served;
+        let [own, other] = self.served(worth, counts, pair);
         if from < to {
             balance.most((from, to), [own, other])
         } else {

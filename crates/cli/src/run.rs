@@ -231,11 +231,14 @@ fn tell(stats: &Stats, status: &Status) -> anyhow::Result<()> {
 /// What must be right before anything is started.
 fn check(options: &Options, stats: &Stats) -> anyhow::Result<Host> {
     terrace_policy::on_linux(&options.policy)?;
+    let host = Host::check(options)?;
     if let Stats::File(file) = stats {
-        // A run that cannot leave its figures is better not started.
-        std::fs::write(file, "").with_context(|| format!("Cannot write {}", file.display()))?;
+        // A run that cannot leave its figures is better not started; what an earlier one left stays until then.
+        let mut opened = std::fs::OpenOptions::new();
+        let opened = opened.append(true).create(true).open(file);
+        opened.with_context(|| format!("Cannot write {}", file.display()))?;
     }
-    Host::check(options)
+    Ok(host)
 }
 
 fn write_stats(file: &Path, status: &Status) -> anyhow::Result<()> {

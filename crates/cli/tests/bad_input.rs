@@ -263,6 +263,23 @@ fn a_stats_file_that_cannot_be_written_stops_the_run_before_it_starts() {
 }
 
 #[test]
+fn a_run_that_does_not_begin_leaves_an_earlier_ones_statistics() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("stats.json");
+    std::fs::write(&file, "earlier").expect("written");
+    let stats = format!("--stats={}", file.display());
+    let begin = ["run", "--policy=none", "--mover=move-pages", &stats];
+    for (rest, code) in [
+        (&["--param=x=1", "--", "true"][..], 125),
+        (&["--", "/no/such/program"][..], 127),
+    ] {
+        fails(dir.path(), &[&begin[..], rest].concat(), code);
+        let kept = std::fs::read_to_string(&file).expect("still there");
+        assert_eq!(kept, "earlier", "{rest:?}");
+    }
+}
+
+#[test]
 fn statistics_are_json_with_closed_books() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("stats.json");

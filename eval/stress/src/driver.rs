@@ -27,6 +27,7 @@ use terrace_sys::move_pages::Target;
 use terrace_sys::procmaps::MapsFile;
 use terrace_sys::unix_channel::Listener;
 
+use crate::latency::Latency;
 use crate::link::Link;
 use crate::options::CHAOS_BASE;
 use crate::options::CHAOS_PAGES;
@@ -36,8 +37,8 @@ use crate::options::DriveOptions;
 use crate::options::PARTS_PAGES;
 use crate::options::WORDS_BASE;
 
-/// Rounds in which a page at least must move for its place to be looked at.
-const PLACEMENTS: u32 = 30;
+/// Tries of what an idle machine does at once: rounds in which a page at least must move for its place to be looked at.
+pub(crate) const PLACEMENTS: u32 = 30;
 /// Commands that may wait for their answer at a time.
 pub(crate) const WINDOW: usize = 256;
 /// The C library's arenas begin at multiples of this, with their state (glibc `HEAP_MAX_SIZE`).
@@ -83,6 +84,14 @@ pub(crate) struct Counts {
     /// Moves of a page with the state of one of malloc's arenas, `--everywhere` only.
     pub(crate) arenas_moved: u64,
     pub(crate) costs: Vec<String>,
+    /// With `--latency` only.
+    pub(crate) latencies: Vec<Latency>,
+}
+
+/// Of values in order; 0 where there are none.
+pub(crate) fn percentile(sorted: &[u64], percent: usize) -> u64 {
+    let index = sorted.len().saturating_sub(1) * percent / 100;
+    sorted.get(index).copied().unwrap_or(0)
 }
 
 /// A small generator: the same run every time would find the same races.
@@ -157,12 +166,14 @@ pub(crate) fn run(options: &DriveOptions) -> anyhow::Result<()> {
     std::io::stdin().read_line(&mut String::new())?;
     if options.cost {
         crate::cost::measure(&mut driver)?;
+    } else if options.latency {
+        driver.counts.latencies = crate::latency::measure(&mut driver)?;
     } else {
         driver.storm()?;
         driver.settle()?;
-    }
-    if driver.fast != driver.slow && options.placement && !options.cost {
-        driver.check_placement()?;
+        if driver.fast != driver.slow && options.placement {
+            driver.check_placement()?;
+        }
     }
     driver.finish();
     println!("{}", serde_json::to_string(&driver.counts)?);
@@ -439,10 +450,15 @@ impl Driver<'_> {
         }
     }
 
-    /// Waits until every command is answered.
+    /// Waits until every command is answered, and a last one behind them.
     pub(crate) fn settle(&mut self) -> anyhow::Result<()> {
-        let begun = Instant::now();
         self.order(Op::Ping, 0, PageSize::Base4K);
+        self.wait_for_answers()
+    }
+
+    /// Waits until every command that was sent is answered.
+    pub(crate) fn wait_for_answers(&mut self) -> anyhow::Result<()> {
+        let begun = Instant::now();
         while !self.waiting.is_empty() {
             self.link.ring_bell();
             if !self.link.wait()? {
@@ -511,10 +527,7 @@ impl Driver<'_> {
 
     pub(crate) fn finish(&mut self) {
         self.times.sort_unstable();
-        let at = |share: usize| {
-            let index = self.times.len().saturating_sub(1) * share / 100;
-            self.times.get(index).copied().unwrap_or(0)
-        };
+        let at = |percent| percentile(&self.times, percent);
         self.counts.inaccessible_ns_p50 = at(50);
         self.counts.inaccessible_ns_p99 = at(99);
         self.counts.inaccessible_ns_max = at(100);

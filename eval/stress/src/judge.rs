@@ -186,6 +186,9 @@ fn drive_command(own: &Path, options: &Options, socket: &Path) -> Command {
     if options.cost {
         command.arg("--cost");
     }
+    if options.latency {
+        command.arg("--latency");
+    }
     if options.scattered {
         command.arg("--scattered");
     }
@@ -199,7 +202,8 @@ fn names(chaos: &[Chaos]) -> String {
 }
 
 fn victim_command(own: &Path, options: &Options, socket: &Path, agent: &Path) -> Command {
-    let threads = if options.cost { 0 } else { options.threads };
+    let idle = options.cost || options.latency;
+    let threads = if idle { 0 } else { options.threads };
     let mut command = Command::new(own);
     command
         .arg("victim")
@@ -235,7 +239,10 @@ fn report(options: &Options, counts: Option<&Counts>, verdict: &str) -> anyhow::
     for cost in &counts.costs {
         println!("{cost}");
     }
-    if options.cost {
+    for latency in &counts.latencies {
+        println!("{latency}");
+    }
+    if options.cost || options.latency {
         return Ok(());
     }
     println!(

@@ -10,6 +10,7 @@ mod chaos;
 mod cost;
 mod driver;
 mod judge;
+mod latency;
 mod link;
 mod made_with;
 mod options;

@@ -113,7 +113,11 @@ pub(crate) struct Options {
     /// Instead of a storm: what each kind of move costs a page, the program being idle.
     #[arg(long)]
     pub(crate) cost: bool,
-    /// With --cost: threads of the program that compute meanwhile, so that other processors must
+    /// Instead of a storm: how long it takes until a page of the slow node is on the fast one, by exchange, by demotion and promotion, and into
+    /// room; the program being idle.
+    #[arg(long, conflicts_with = "cost")]
+    pub(crate) latency: bool,
+    /// With --cost or --latency: threads of the program that compute meanwhile, so that other processors must
     /// hear of what changes in the page tables.
     #[arg(long, default_value_t = 0)]
     pub(crate) spinners: u64,
@@ -190,6 +194,8 @@ pub(crate) struct DriveOptions {
     pub(crate) exchanges: bool,
     #[arg(long)]
     pub(crate) cost: bool,
+    #[arg(long)]
+    pub(crate) latency: bool,
     #[arg(long)]
     pub(crate) scattered: bool,
     /// Nothing else moves the pages: they must be where the agent said.

@@ -318,3 +318,28 @@ fn no_word_is_lost_while_pages_are_exchanged_from_both_sides() {
     exchanged(&["--chaos", CHAOS]);
     exchanged(&["--page-size", "2m", "--pages", "12", "--chaos", "collapse"]);
 }
+
+/// By every way pages of an idle program go where they were to go, but for some that the kernel has in its hands, and all times are told.
+#[test]
+fn how_long_a_page_takes_is_told_of_every_way() {
+    let text = passes(&["--latency", "--pages", "64", "--json"]);
+    let found: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let latencies = found["latencies"].as_array().expect("a list");
+    assert!(latencies.len() == 3 || latencies.len() == 5, "{text}");
+    for latency in latencies {
+        let time = |of: &str, name: &str| latency[of][name].as_u64();
+        let [moved, pairs] = ["moved", "pairs"].map(|name| latency[name].as_u64());
+        assert!(pairs == Some(32) && moved > Some(16), "{latency}");
+        let times = ["p50", "p90", "p99", "max"].map(|name| time("took", name));
+        assert!(times.is_sorted() && times[0] > Some(0), "{latency}");
+        // Nobody says it of the kernel's moves; else it is a part of the whole.
+        let away = time("inaccessible", "max");
+        let told = away.is_some_and(|away| 0 < away && Some(away) <= times[3]);
+        assert!(told || latency["inaccessible"].is_null(), "{latency}");
+    }
+    let way = |name: &str| latencies.iter().any(|one| one["way"] == name);
+    assert!(
+        way("exchange") && way("demote-and-promote") && way("promote-into-room"),
+        "{text}"
+    );
+}

@@ -461,28 +461,22 @@ fn a_region_goes_to_the_fastest_tier_of_who_accesses_it() {
     assert!(on(1, 65..80) >= 13, "{} of 15", on(1, 65..80));
 }
 
-#[test]
-fn the_slowest_tier_is_scanned_where_counters_saw_something() {
-    let params = Params {
-        promote_bytes: 8 * MIB,
-        ..Params::default()
-    };
-    let mut machine = Machine::new(params, &[40, 400], heat(200, 1, true, 50..80));
-    machine.intervals(2);
+/// Goes on for so many intervals, in each of which counters see the fourth page of these chunks while they are on.
+fn see(machine: &mut Machine, intervals: usize, chunks: std::ops::Range<usize>) {
     let mut told = 0;
-    for _ in 0..6 {
+    for _ in 0..intervals {
         let before = machine.intervals.len();
         machine.scans.clear();
         while machine.intervals.len() == before {
             if machine.sampling && told <= machine.intervals.len() {
                 told = machine.intervals.len() + 1;
-                for index in 60..70_u64 {
+                for index in chunks.clone() {
                     let page = PageRef {
                         pid: PID,
-                        addr: Addr(BASE + index * CHUNK_BYTES + 3 * PAGE),
+                        addr: Addr(BASE + index as u64 * CHUNK_BYTES + 3 * PAGE),
                         size: PageSize::Base4K,
                     };
-                    let node = machine.chunks[index as usize].node;
+                    let node = machine.chunks[index].node;
                     let event = Event::Sampled {
                         page,
                         node,
@@ -495,6 +489,17 @@ fn the_slowest_tier_is_scanned_where_counters_saw_something() {
             machine.go_on();
         }
     }
+}
+
+#[test]
+fn the_slowest_tier_is_scanned_where_counters_saw_something() {
+    let params = Params {
+        promote_bytes: 8 * MIB,
+        ..Params::default()
+    };
+    let mut machine = Machine::new(params, &[40, 400], heat(200, 1, true, 50..80));
+    machine.intervals(2);
+    see(&mut machine, 6, 60..70);
     assert!(machine.counter("samples_captured") > 0);
     let unseen = machine
         .scans
@@ -504,6 +509,31 @@ fn the_slowest_tier_is_scanned_where_counters_saw_something() {
     let seen = machine.chunks[60..70].iter();
     let there = seen.filter(|chunk| chunk.node == NodeId(0)).count();
     assert!(there >= 9, "{there} of 10");
+}
+
+/// Base pages, a sample for each of which would fit into the budget; nothing moves.
+#[test]
+fn a_region_of_the_slowest_tier_may_be_sampled_by_its_captured_page_alone() {
+    let pages_scanned = |captured_alone| {
+        let params = Params {
+            promote_bytes: 0,
+            captured_alone,
+            ..Params::default()
+        };
+        let mut machine = Machine::new(params, &[40, 400], heat(20, 1, false, 5..8));
+        machine.intervals(2);
+        see(&mut machine, 4, 0..20);
+        machine
+            .scans
+            .iter()
+            .map(|(addr, _)| (addr - BASE) / PAGE)
+            .collect::<BTreeSet<_>>()
+    };
+    let captured: BTreeSet<u64> = (0..20).map(|chunk| chunk * 512 + 3).collect();
+    let alone = pages_scanned(true);
+    assert!(!alone.is_empty() && alone.is_subset(&captured), "{alone:?}");
+    let among = pages_scanned(false);
+    assert!(among.len() > 1_000, "{} pages", among.len());
 }
 
 #[test]

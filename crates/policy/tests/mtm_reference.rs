@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! MTM against a plain reference of its intervals, written from the paper's sentences (5.1 to 5.3).
+//! MTM against a plain reference of its intervals and plans, written from the paper's sentences (5.1 to 5.3, 6).
 #![expect(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
@@ -9,6 +9,8 @@
 
 #[path = "mtm/machine.rs"]
 mod machine;
+#[path = "mtm/plan_reference.rs"]
+mod plan_reference;
 #[path = "mtm/reference.rs"]
 mod reference;
 
@@ -16,6 +18,7 @@ use machine::Chunk;
 use machine::Machine;
 use proptest::prelude::*;
 use reference::Rules;
+use terrace_core::CHUNK_BYTES;
 use terrace_core::Nanos;
 use terrace_core::NodeId;
 use terrace_policy::presets::mtm::Params;
@@ -78,7 +81,6 @@ fn follows(heats: &[u8], scan: u64, num_scans: u8, seen: &mut Seen) -> Result<()
         tau_m: params.tau_m,
         tau_s: params.tau_s,
         alpha: params.alpha as f32,
-        node: NODE,
     };
     let mut machine = Machine::new(params, &[8, 1000], chunks);
     machine.scan = Nanos(scan);
@@ -91,7 +93,7 @@ fn follows(heats: &[u8], scan: u64, num_scans: u8, seen: &mut Seen) -> Result<()
     for _ in 0..24 {
         machine.scans.clear();
         machine.intervals(1);
-        reference::judge(&mut expected, &machine.scans, rules);
+        reference::judge(&mut expected, &machine.scans, rules, |_| NODE);
         let raised = rules.tau_m > original.tau_m;
         rules = reference::control(rules, original, expected.len(), num_ps);
         seen.raised += usize::from(rules.tau_m > original.tau_m);
@@ -155,5 +157,97 @@ fn samples_are_fewer_than_pages_and_regions_too_many() {
         reset,
     } = seen;
     let least = [given, halved, divided as u64, raised as u64, reset as u64];
+    assert!(least.iter().all(|times| *times >= 20), "{least:?}");
+}
+
+/// Free huge pages of each of three tiers, beside those that are used.
+type Free = [u64; 3];
+
+/// Of each interval, what is ordered is the plan of section 6 for the regions as the text forms them.
+fn plans(
+    chunks: &[(u8, u16)],
+    free: Free,
+    n: u64,
+    used: &mut plan_reference::Used,
+) -> Result<(), TestCaseError> {
+    let params = Params {
+        scan_spacing: Spacing::Fixed(Nanos::from_millis(50)),
+        promote_bytes: n * CHUNK_BYTES,
+        ..Params::default()
+    };
+    let rules = Rules {
+        num_scans: u64::from(params.num_scans),
+        tau_m: params.tau_m,
+        tau_s: params.tau_s,
+        alpha: params.alpha as f32,
+    };
+    let num_scans = params.num_scans;
+    let chunk = |(heat, node): &(u8, u16)| Chunk {
+        node: NodeId(*node),
+        heat: f64::from(*heat).powi(2),
+        huge: true,
+    };
+    let chunks: Vec<Chunk> = chunks.iter().map(chunk).collect();
+    let on = |chunks: &[Chunk], node: usize| {
+        let there = chunks
+            .iter()
+            .filter(|chunk| usize::from(chunk.node.0) == node);
+        there.count() as u64
+    };
+    let room: Vec<u64> = (0..3).map(|node| free[node] + on(&chunks, node)).collect();
+    let mut machine = Machine::new(params, &room, chunks);
+    machine.intervals(1);
+    for _ in 0..8 {
+        let mut expected = as_reference(&machine);
+        let before = machine.chunks.clone();
+        machine.scans.clear();
+        machine.moves.clear();
+        machine.intervals(1);
+        let node = |addr: u64| before[((addr - machine::BASE) / CHUNK_BYTES) as usize].node;
+        reference::judge(&mut expected, &machine.scans, rules, node);
+        let formed = reference::split(&reference::merge(&expected, rules), rules);
+        let now_free: Vec<u64> = (0..3).map(|node| room[node] - on(&before, node)).collect();
+        let plan = plan_reference::plan(&formed, &now_free, n, num_scans, used);
+        let moves = machine.moves.iter();
+        let moves: Vec<_> = moves
+            .map(|(page, how)| (page.addr.0, how.target()))
+            .collect();
+        prop_assert_eq!(moves, plan);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_moves_is_as_the_text_says(
+        chunks in prop::collection::vec((0_u8..20, 0_u16..3), 1..60),
+        free in prop::array::uniform3(0_u64..6),
+        n in 1_u64..30,
+    ) {
+        plans(&chunks, free, n, &mut plan_reference::Used::default())?;
+    }
+}
+
+/// The same where each rule is at work.
+#[test]
+fn plans_promote_to_each_tier_and_make_room_until_n_is_spent() {
+    let mut used = plan_reference::Used::default();
+    for step in 1..20_u16 {
+        let chunk = |n: u16| (((n / 6 * step) % 20) as u8, (n / 4 + step) % 3);
+        let chunks: Vec<_> = (0..59).map(chunk).collect();
+        for (free, n) in [([0, 0, 4], 8), ([2, 5, 9], 30), ([0, 3, 1], 3)] {
+            plans(&chunks, free, n, &mut used).expect("as the text says");
+        }
+    }
+    let plan_reference::Used {
+        fastest,
+        next,
+        down,
+        parts,
+        ended,
+    } = used;
+    let least = [fastest, next, down, parts, ended];
     assert!(least.iter().all(|times| *times >= 20), "{least:?}");
 }

@@ -40,8 +40,6 @@ pub(crate) struct Rules {
     pub(crate) tau_m: f64,
     pub(crate) tau_s: f64,
     pub(crate) alpha: f32,
-    /// Where all memory is.
-    pub(crate) node: NodeId,
 }
 
 /// "When the total number of regions is too large, MTM temporarily increases tau_m (and keeps tau_s > tau_m) [...]
@@ -68,8 +66,13 @@ fn mean(a: f32, b: f32, weights: (f64, f64)) -> f32 {
 
 /// "the average number of accesses to all sampled pages in a memory region is used to indicate the hotness"; "If the
 /// maximum difference in the number of accesses between all sampled pages [...]". Scans are in order; the first of a
-/// page clears it.
-pub(crate) fn judge(regions: &mut [Region], scans: &[(u64, bool)], rules: Rules) {
+/// page clears it. A region is on the node of most of its sampled pages, the first of several.
+pub(crate) fn judge(
+    regions: &mut [Region],
+    scans: &[(u64, bool)],
+    rules: Rules,
+    node: impl Fn(u64) -> NodeId,
+) {
     for region in regions.iter_mut() {
         let mut pages: Vec<(u64, u64, u64)> = Vec::new();
         for (addr, accessed) in scans {
@@ -90,7 +93,10 @@ pub(crate) fn judge(regions: &mut [Region], scans: &[(u64, bool)], rules: Rules)
             let hits: Vec<f32> = pages.iter().map(|(_, _, hits)| *hits as f32).collect();
             region.before = region.hotness;
             region.hotness = hits.iter().sum::<f32>() / hits.len() as f32;
-            region.node = Some(rules.node);
+            pages.sort_unstable();
+            let on: Vec<NodeId> = pages.iter().map(|(page, ..)| node(*page)).collect();
+            let times = |one: &NodeId| on.iter().filter(|other| *other == one).count();
+            region.node = on.iter().rev().max_by_key(|one| times(one)).copied();
             let most = hits.iter().copied().fold(0.0, f32::max);
             region.spread = most - hits.iter().copied().fold(f32::MAX, f32::min);
         }

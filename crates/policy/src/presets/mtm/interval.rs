@@ -272,6 +272,10 @@ impl Mtm {
 
     fn settle(&mut self) {
         let num_ps = self.num_ps();
+        self.quota.alone = match self.params.captured_alone {
+            true => self.guided().to_vec(),
+            false => Vec::new(),
+        };
         let random = (!self.params.adaptive_sampling).then_some(&mut self.random);
         self.counters.samples = self.quota.settle(&mut self.regions, num_ps, random);
     }

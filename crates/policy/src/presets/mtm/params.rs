@@ -58,6 +58,8 @@ pub struct Params {
     pub overhead_control: bool,
     /// Whether performance counters guide the scans of the slowest tier (5.5).
     pub pebs: bool,
+    /// Whether a region of the slowest tier is always sampled by its captured page alone (5.2), and not only at first.
+    pub captured_alone: bool,
     /// How pages are copied (7).
     pub migration: Copying,
     /// Threads that copy a page (7.2: several; Nimble's 4). The mover's; the policy does not look at it.
@@ -108,6 +110,10 @@ pub(super) const HELP: &[(&str, &str)] = &[
         "Whether samples of accesses guide the scans of the slowest tier (5.5).",
     ),
     (
+        "captured_alone",
+        "Whether a region of the slowest tier is always sampled by its captured page alone (5.2).",
+    ),
+    (
         "migration",
         "How pages are copied: adaptive or sync; the mover's (7).",
     ),
@@ -145,6 +151,7 @@ impl Default for Params {
             adaptive_sampling: true,
             overhead_control: true,
             pebs: true,
+            captured_alone: false,
             migration: Copying::Adaptive,
             copy_threads: 4,
             first_placement: FirstPlacement::AsIs,
@@ -204,6 +211,7 @@ impl Params {
             adaptive_sampling: settings.switch("adaptive_sampling", d.adaptive_sampling)?,
             overhead_control: settings.switch("overhead_control", d.overhead_control)?,
             pebs: settings.switch("pebs", d.pebs)?,
+            captured_alone: settings.switch("captured_alone", d.captured_alone)?,
             migration: settings.value(
                 "migration",
                 (d.migration, "adaptive"),

@@ -5,6 +5,8 @@
 //! over the last two intervals; what those cannot use, as they have no more pages, to all regions alike. Where
 //! there are more regions than samples, each has one or none, and it goes round.
 
+use terrace_core::NodeId;
+
 use super::regions::Mapped;
 use super::regions::Region;
 use super::regions::Regions;
@@ -35,11 +37,14 @@ impl Top {
 pub struct Quota {
     /// Where the round over regions without samples has come to.
     turn: usize,
+    /// Nodes whose regions have one sample each (5.2: the slowest tier's).
+    pub alone: Vec<NodeId>,
 }
 
 /// Samples that a region can have: its pages; where nothing was seen yet, one says what maps it.
-fn most_of(region: &Region) -> u32 {
+fn most_of(region: &Region, alone: &[NodeId]) -> u32 {
     match region.mapped {
+        _ if region.node.is_some_and(|node| alone.contains(&node)) => 1,
         Mapped::Unknown => 1,
         Mapped::Partly | Mapped::Base | Mapped::Huge => {
             u32::try_from(region.pages()).unwrap_or(u32::MAX)
@@ -64,11 +69,11 @@ impl Quota {
         random: Option<&mut Random>,
     ) -> u64 {
         for (_, region) in regions.iter_mut() {
-            region.quota = region.quota.clamp(1, most_of(region));
+            region.quota = region.quota.clamp(1, most_of(region, &self.alone));
         }
         let all: u64 = regions
             .iter()
-            .map(|(_, region)| u64::from(most_of(region)))
+            .map(|(_, region)| u64::from(most_of(region, &self.alone)))
             .sum();
         let target = num_ps.min(all);
         let have = sum(regions);
@@ -95,9 +100,9 @@ impl Quota {
             }
         };
         let mut places: Vec<&mut Region> = regions.iter_mut().map(|(_, region)| region).collect();
-        let left = fill(&mut places, &favoured, spare);
+        let left = fill(&mut places, &self.alone, &favoured, spare);
         let everyone: Vec<usize> = (0..count).collect();
-        fill(&mut places, &everyone, left);
+        fill(&mut places, &self.alone, &everyone, left);
     }
 
     /// Takes samples from those that have most; where there are more regions than samples, those whose turn it is
@@ -142,7 +147,7 @@ impl Quota {
 }
 
 /// Hands `spare` samples out to these regions alike, as far as they have pages; gives what is left.
-fn fill(places: &mut [&mut Region], to: &[usize], spare: u64) -> u64 {
+fn fill(places: &mut [&mut Region], alone: &[NodeId], to: &[usize], spare: u64) -> u64 {
     let mut left = spare;
     let mut open: Vec<usize> = to.to_vec();
     while left > 0 && !open.is_empty() {
@@ -150,7 +155,7 @@ fn fill(places: &mut [&mut Region], to: &[usize], spare: u64) -> u64 {
         let each = u32::try_from(each).unwrap_or(u32::MAX);
         open.retain(|index| {
             let region = &mut *places[*index];
-            let most = most_of(region);
+            let most = most_of(region, alone);
             let more = each
                 .min(most.saturating_sub(region.quota))
                 .min(u32::try_from(left).unwrap_or(u32::MAX));
